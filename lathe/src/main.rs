@@ -1,0 +1,2 @@
+//! The lathe binary.
+fn main() {}

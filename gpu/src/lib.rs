@@ -4,6 +4,7 @@
 //! pure function from values to values, so its tests need no driver and run in seconds.
 
 mod board;
+pub mod labels;
 mod layout;
 
 pub use board::{Board, ComputeProfile, Engines, InstanceProfile, PciId, Placement};

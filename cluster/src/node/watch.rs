@@ -1,0 +1,90 @@
+//! The watch behind a [`super::Node`]: follows one object for as long as the task lives.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::runtime::watcher::{self, Event, watcher};
+use tokio::sync::watch::Sender;
+
+use super::state::{Observed, merge};
+
+/// How long a list of one object may take. Silence after it is bounded by the watcher, which asks the server to end a
+/// watch after 290 s and gives up 5 s later.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Why a watch has to begin anew.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error("{0}")]
+    Watch(#[from] watcher::Error),
+    #[error("the list was not answered within {} s", LIST_TIMEOUT.as_secs())]
+    ListHangs,
+    #[error("the watch ended")]
+    Ended,
+}
+
+/// Follows the node until the task is aborted.
+pub(super) async fn follow(api: Api<Node>, name: String, seen: Sender<Observed>) {
+    let pauses = ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(200))
+        .with_max_delay(LONGEST_PAUSE)
+        .without_max_times()
+        .with_jitter();
+    let mut pause = pauses.build();
+    let mut connected = true;
+    loop {
+        let trouble = follow_once(&api, &name, |observed| {
+            if !connected {
+                tracing::info!(node = name, "the API server is back");
+                connected = true;
+            }
+            pause = pauses.build();
+            seen.send_if_modified(|seen| merge(seen, observed));
+        })
+        .await;
+        if connected {
+            tracing::warn!(node = name, error = %trouble, "lost the watch; what is known of the node may be stale");
+            connected = false;
+        }
+        tokio::time::sleep(pause.next().unwrap_or(LONGEST_PAUSE)).await;
+    }
+}
+
+/// One watch, from its list to its first error. An expired history (410) is such an error. Beginning again lists the node
+/// anew instead of resuming: for a single object that costs no more, and it cannot miss anything.
+async fn follow_once(api: &Api<Node>, name: &str, mut observed: impl FnMut(Observed)) -> Trouble {
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut events = std::pin::pin!(watcher(api.clone(), config));
+    let mut listed = Observed::Absent;
+    let mut listing = true;
+    loop {
+        let event = if listing {
+            match tokio::time::timeout(LIST_TIMEOUT, events.next()).await {
+                Ok(event) => event,
+                Err(_) => return Trouble::ListHangs,
+            }
+        } else {
+            events.next().await
+        };
+        match event {
+            Some(Ok(Event::Init)) => {
+                listing = true;
+                listed = Observed::Absent;
+            }
+            Some(Ok(Event::InitApply(node))) => listed = Observed::Present(node.into()),
+            Some(Ok(Event::InitDone)) => {
+                listing = false;
+                observed(std::mem::replace(&mut listed, Observed::Absent));
+            }
+            Some(Ok(Event::Apply(node))) => observed(Observed::Present(node.into())),
+            Some(Ok(Event::Delete(_))) => observed(Observed::Absent),
+            Some(Err(error)) => return error.into(),
+            None => return Trouble::Ended,
+        }
+    }
+}

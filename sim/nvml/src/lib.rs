@@ -1,1 +1,14 @@
-//! Placeholder.
+//! A simulated `libnvidia-ml.so.1` with a simulated node around it.
+//!
+//! `model` is the node's state and the pure rules of its hardware and driver; `store` keeps the state in one file that
+//! every process sharing the node reads; `tree` shows it as `/sys`, `/proc` and `/dev`; `admin` is what people do to a
+//! node; `boards` and `presets` are the data nodes are made of.
+
+pub mod boards;
+pub mod code;
+pub mod library;
+pub mod model;
+pub mod store;
+
+pub use code::Code;
+pub use store::Store;

@@ -1,0 +1,1 @@
+//! Rules of the driver as captures and documents state them.

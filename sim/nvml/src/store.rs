@@ -1,0 +1,262 @@
+//! The node's state on disk: one file, shared by every process that uses the node.
+//!
+//! Reading costs one `stat` while nothing changed. Writing happens under a lock, into a temporary file that is then
+//! renamed: a reader sees the old state or the new one, and a writer that is killed leaves the old one.
+//! Knows nothing of what the state means, but for what every change must keep in step: dead clients, meters, the tree.
+
+use std::{
+    fs, io,
+    io::Write,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps};
+
+use crate::model::Node;
+
+/// Name of the state file.
+pub const STATE_FILE: &str = "state.json";
+const LOCK_FILE: &str = "state.lock";
+const TEMPORARY_FILE: &str = "state.json.new";
+
+/// How long a writer waits for another before it gives up. A writer holds the lock for about a millisecond; only one that
+/// is stopped in the middle can keep it longer.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The version of the state file, as far as `stat` tells. Names are reused and clocks are coarse, so the time stamp is
+/// set by the writer: its nanoseconds are the state's sequence number, and no two versions look alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    seconds: i64,
+    nanoseconds: u64,
+    size: i64,
+}
+
+#[derive(Clone)]
+struct Cached {
+    stamp: Stamp,
+    node: Arc<Node>,
+}
+
+/// The store of one node.
+pub struct Store {
+    folder: PathBuf,
+    directory: OwnedFd,
+    cached: Mutex<Option<Cached>>,
+    /// Writers of this process queue here, so that only one of them tries for the file lock.
+    writer: Mutex<()>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("folder", &self.folder)
+            .finish_non_exhaustive()
+    }
+}
+
+fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What the mutexes guard is replaced whole, never left half-changed, so a panic elsewhere does not spoil it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn with_path(path: &Path, error: impl Into<io::Error>) -> io::Error {
+    let error = error.into();
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+impl Store {
+    /// The store in `folder`, which holds the state file.
+    pub fn open(folder: impl Into<PathBuf>) -> io::Result<Store> {
+        let folder = folder.into();
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+        let directory = rustix::fs::open(&folder, flags, Mode::empty())
+            .map_err(|error| with_path(&folder, error))?;
+        Ok(Store {
+            folder,
+            directory,
+            cached: Mutex::new(None),
+            writer: Mutex::new(()),
+        })
+    }
+
+    /// The folder of the state file.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Writes the first state of a node and opens its store.
+    pub fn create(folder: impl Into<PathBuf>, node: Node) -> io::Result<Store> {
+        let store = Store::open(folder)?;
+        {
+            let _writer = guard(&store.writer);
+            let _lock = store.lock()?;
+            store.write(node)?;
+        }
+        Ok(store)
+    }
+
+    /// The state as it is.
+    pub fn load(&self) -> io::Result<Arc<Node>> {
+        let stamp = self.stamp()?;
+        if let Some(cached) = guard(&self.cached)
+            .as_ref()
+            .filter(|cached| cached.stamp == stamp)
+        {
+            return Ok(Arc::clone(&cached.node));
+        }
+        self.read()
+    }
+
+    /// Changes the state under the lock and returns what `change` returns. Nothing is written when nothing changed.
+    ///
+    /// Before the change, clients of ended processes are forgotten; after it, meters are settled.
+    pub fn update<T>(&self, change: impl FnOnce(&mut Node) -> T) -> io::Result<T> {
+        let _writer = guard(&self.writer);
+        let _lock = self.lock()?;
+        let before = self.load()?;
+        let mut node = Node::clone(&before);
+        node.reap(is_alive);
+        let result = change(&mut node);
+        if node == *before {
+            return Ok(result);
+        }
+        node.settle(&before, now_us(&before));
+        self.write(node)?;
+        Ok(result)
+    }
+
+    fn stamp(&self) -> io::Result<Stamp> {
+        let stat = rustix::fs::statat(&self.directory, STATE_FILE, AtFlags::empty())
+            .map_err(|error| with_path(&self.folder.join(STATE_FILE), error))?;
+        Ok(Stamp {
+            inode: stat.st_ino,
+            seconds: stat.st_mtime,
+            nanoseconds: stat.st_mtime_nsec,
+            size: stat.st_size,
+        })
+    }
+
+    fn read(&self) -> io::Result<Arc<Node>> {
+        let path = self.folder.join(STATE_FILE);
+        let file = fs::File::open(&path).map_err(|error| with_path(&path, error))?;
+        // The stamp of the very file that is read: the name may be renamed over meanwhile.
+        let stat = rustix::fs::fstat(&file)?;
+        let stamp = Stamp {
+            inode: stat.st_ino,
+            seconds: stat.st_mtime,
+            nanoseconds: stat.st_mtime_nsec,
+            size: stat.st_size,
+        };
+        let bytes = io::read_to_string(file)?;
+        let mut node: Node =
+            serde_json::from_str(&bytes).map_err(|error| with_path(&path, error))?;
+        node.link().map_err(|reason| {
+            with_path(&path, io::Error::new(io::ErrorKind::InvalidData, reason))
+        })?;
+        let node = Arc::new(node);
+        *guard(&self.cached) = Some(Cached {
+            stamp,
+            node: Arc::clone(&node),
+        });
+        Ok(node)
+    }
+
+    fn write(&self, mut node: Node) -> io::Result<()> {
+        node.sequence += 1;
+        node.link()
+            .map_err(|reason| io::Error::new(io::ErrorKind::InvalidInput, reason))?;
+        let bytes = serde_json::to_vec(&node)?;
+        let temporary = self.folder.join(TEMPORARY_FILE);
+        // Whatever a killed writer left is overwritten.
+        let mut file =
+            fs::File::create(&temporary).map_err(|error| with_path(&temporary, error))?;
+        file.write_all(&bytes)?;
+        let seconds = i64::try_from(node.sequence / 1_000_000_000).unwrap_or(0);
+        let modified = Timespec {
+            tv_sec: seconds,
+            tv_nsec: (node.sequence % 1_000_000_000) as _,
+        };
+        rustix::fs::futimens(
+            &file,
+            &Timestamps {
+                last_access: modified,
+                last_modification: modified,
+            },
+        )?;
+        let stat = rustix::fs::fstat(&file)?;
+        drop(file);
+        fs::rename(&temporary, self.folder.join(STATE_FILE))?;
+        let stamp = Stamp {
+            inode: stat.st_ino,
+            seconds: stat.st_mtime,
+            nanoseconds: stat.st_mtime_nsec,
+            size: stat.st_size,
+        };
+        *guard(&self.cached) = Some(Cached {
+            stamp,
+            node: Arc::new(node),
+        });
+        Ok(())
+    }
+
+    /// The lock of the state; released when dropped, and by the kernel when the process dies.
+    fn lock(&self) -> io::Result<fs::File> {
+        let path = self.folder.join(LOCK_FILE);
+        let file = fs::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path);
+        let file = file.map_err(|error| with_path(&path, error))?;
+        let start = Instant::now();
+        let mut pause = Duration::from_micros(50);
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(file),
+                Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(with_path(&path, error)),
+            }
+            if start.elapsed() > LOCK_PATIENCE {
+                let reason =
+                    "another process has held the node's state for ten seconds; is one stopped?";
+                return Err(with_path(
+                    &path,
+                    io::Error::new(io::ErrorKind::TimedOut, reason),
+                ));
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(2));
+        }
+    }
+}
+
+/// The node's clock: the host's real time plus the node's offset, microseconds.
+pub fn now_us(node: &Node) -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let micros = u64::try_from(now.tv_nsec / 1000).unwrap_or(0);
+    (seconds * 1_000_000 + micros).saturating_add(node.clock_offset_us)
+}
+
+/// Start time of a process of the host in clock ticks since boot; absent when there is no such process.
+pub fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command in parentheses may hold anything, so count fields from the last parenthesis: state is field 3.
+    let rest = &stat[stat.rfind(')')? + 1..];
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X" | "x") {
+        return None;
+    }
+    fields.nth(22 - 4)?.parse().ok()
+}
+
+fn is_alive(pid: u32, start: u64) -> bool {
+    start_time(pid) == Some(start)
+}

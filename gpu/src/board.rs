@@ -2,6 +2,8 @@
 //!
 //! Nothing here is keyed by a product name: a board that no table knows works as long as its driver describes it.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// PCI vendor and device, with the subsystem's where it is known.
@@ -88,4 +90,62 @@ pub struct Board {
     pub memory_bytes: u64,
     /// The profiles, ascending by enumeration index.
     pub profiles: Vec<InstanceProfile>,
+}
+
+/// As `nvidia-smi` prints it: `start:size`.
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.start, self.size)
+    }
+}
+
+impl Placement {
+    /// First slice after this range.
+    #[must_use]
+    pub fn end(self) -> u32 {
+        self.start.saturating_add(self.size)
+    }
+
+    /// Whether both ranges share a slice.
+    #[must_use]
+    pub fn overlaps(self, other: Self) -> bool {
+        self.start < other.end() && other.start < self.end()
+    }
+
+    /// One bit per slice. `None` when the range is empty or does not end within 64 slices, which no GPU has.
+    #[must_use]
+    pub fn mask(self) -> Option<u64> {
+        if self.size == 0 || self.end() > u64::BITS {
+            return None;
+        }
+        Some((u64::MAX >> (u64::BITS - self.size)) << self.start)
+    }
+}
+
+impl Board {
+    /// The profile with this profile id (not enumeration index).
+    #[must_use]
+    pub fn profile(&self, id: u32) -> Option<&InstanceProfile> {
+        self.profiles.iter().find(|profile| profile.id == id)
+    }
+
+    /// Memory slices of the whole GPU: where the last placement ends.
+    #[must_use]
+    pub fn memory_slices(&self) -> u32 {
+        let placements = self.profiles.iter().flat_map(|profile| &profile.placements);
+        placements
+            .map(|placement| placement.end())
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Compute slices of the whole GPU: those of its largest profile.
+    #[must_use]
+    pub fn compute_slices(&self) -> u32 {
+        self.profiles
+            .iter()
+            .map(|profile| profile.slices)
+            .max()
+            .unwrap_or(0)
+    }
 }

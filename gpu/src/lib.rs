@@ -4,8 +4,25 @@
 //! pure function from values to values, so its tests need no driver and run in seconds.
 
 mod board;
+mod compute;
+mod goal;
+mod impossible;
+mod keep;
 pub mod labels;
 mod layout;
+mod naming;
+mod placement;
+mod plan;
+mod planner;
+mod profile;
 
 pub use board::{Board, ComputeProfile, Engines, InstanceProfile, PciId, Placement};
+pub use compute::{ComputeChoice, compute_placements};
+pub use goal::{Client, Goal, Observed};
+pub use impossible::{Impossible, LayoutProblem};
 pub use layout::{ComputeInstance, GpuInstance, Layout};
+pub use naming::{Resolved, UnknownProfile};
+pub use placement::{Placed, Unplaceable, place};
+pub use plan::{Created, CreatedCompute, Destroyed, GpuPlan, Step};
+pub use planner::{matches, plan, undo};
+pub use profile::{Attributes, ParseProfileError, Profile, ProfileProblem};

@@ -1,3 +1,5 @@
+//! The worked examples of feature discovery, the edge cases of each rule, and that every value is legal.
+
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;

@@ -1,1 +1,63 @@
-//! Placeholder.
+//! The only door to the NVIDIA driver: NVML calls go in here, [`gpu`] types and typed errors come out.
+//!
+//! No other crate names an NVML symbol, and none can tell a real driver from a simulated one: what differs is the library
+//! that lies under the node root.
+//!
+//! * [`Driver`] finds and opens the library; [`Session`] opens it late and again.
+//! * [`Gpu::run`] makes a batch of calls on one GPU's own thread; [`Driver::for_each_gpu`] does so on all at once.
+//!   No caller waits without a bound: a call that hangs makes its own GPU fail fast ([`Error::Hung`]) and no other.
+//! * [`Driver::snapshot`] tells what the node has; a GPU that fails, fails alone.
+//! * [`Device`] has the reads and the MIG writes; [`Driver::watch`] delivers events; [`Driver::reset`] resets GPUs.
+//!
+//! # Why the raw bindings
+//! The calls go through `nvml-wrapper-sys`, the generated bindings. The safe layer above it, `nvml-wrapper` 0.13, is not
+//! usable here: it has none of the GPU- and compute-instance calls, its `possible_placements` always returns an empty
+//! list, and codes 23 to 30 (`INSUFFICIENT_RESOURCES` among them) come out unnamed.
+//!
+//! This crate must not know what the values are used for: no labels, no metric names, no configuration files.
+
+// FFI needs it; every use says why it is sound, and all but a few lie in `context`.
+#![allow(unsafe_code)]
+
+mod code;
+mod context;
+mod device;
+mod driver;
+mod error;
+mod event;
+mod fabric;
+mod field;
+mod gate;
+mod gpm;
+mod identity;
+mod lane;
+mod library;
+mod locate;
+mod memory;
+mod metrics;
+mod mig;
+mod mig_write;
+mod plain;
+mod process;
+mod reset;
+mod session;
+mod snapshot;
+mod watch;
+
+pub use code::Code;
+pub use device::{Device, MigDevice, MigDeviceAttributes};
+pub use driver::{Driver, Gpu, Options};
+pub use error::{Error, GpuRef, Optional};
+pub use event::{Event, EventKind, EventMask};
+pub use fabric::{Fabric, FabricState};
+pub use field::{ALL_LINKS, Field, FieldValue};
+pub use gpm::{GpmMetric, GpmSample};
+pub use identity::{AddressingMode, Architecture, Brand, CudaVersion, Pci, Versions};
+pub use memory::Memory;
+pub use metrics::{Clock, Power, RemappedRows, RowRemapHistogram, TemperatureLimit, Utilization};
+pub use mig::MigMode;
+pub use mig_write::Activation;
+pub use process::{Process, ProcessKind};
+pub use session::Session;
+pub use snapshot::{GpuInfo, Snapshot};
+pub use watch::{EventStop, EventStream};

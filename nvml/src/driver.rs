@@ -1,0 +1,470 @@
+//! The open driver and its GPUs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use crate::Code;
+use crate::context::{Context, Limits};
+use crate::device::Device;
+use crate::error::{Error, GpuRef};
+use crate::gate::{Alone, Gate};
+use crate::identity::Versions;
+use crate::lane::{Lane, Memory, Ticket, lock};
+use crate::library::{Library, symbol};
+
+/// How to reach the driver.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the node's file system is: the library, `/proc` and `/sys` are looked up under it.
+    pub root: PathBuf,
+    /// The library's own path, when it is not to be searched for.
+    pub library: Option<PathBuf>,
+    /// How long one call that reads may take before its GPU counts as hung.
+    pub call_timeout: Duration,
+    /// How long one call that changes a GPU may take. A MIG mode change takes seconds on idle hardware.
+    pub write_timeout: Duration,
+    /// How long the reset of one GPU may take.
+    pub reset_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            root: PathBuf::from("/"),
+            library: None,
+            call_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(60),
+            reset_timeout: Duration::from_secs(120),
+        }
+    }
+}
+
+impl Options {
+    /// The usual times, with the node at `root`.
+    #[must_use]
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            read: self.call_timeout,
+            write: self.write_timeout,
+        }
+    }
+}
+
+/// The driver library, open. Clones share it.
+///
+/// Dropping the last clone shuts NVML down.
+#[derive(Clone)]
+pub struct Driver {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    options: Options,
+    gate: Arc<Gate>,
+    /// Calls that are about no single GPU.
+    system: Lane,
+    /// One lane per NVML index, started when first used.
+    lanes: Mutex<BTreeMap<u32, Arc<Lane>>>,
+}
+
+impl Driver {
+    /// Finds, loads and initialises the driver library.
+    ///
+    /// # Errors
+    /// [`Error::LibraryNotFound`], [`Error::Load`], the code of `nvmlInit_v2`, or [`Error::Hung`]. Wherever
+    /// [`Error::is_driver_gone`] holds, trying again later may help; [`Session`](crate::Session) does that.
+    pub fn open(options: &Options) -> Result<Self, Error> {
+        let driver = Self::detached(options)?;
+        driver.reopen()?;
+        Ok(driver)
+    }
+
+    /// A driver that is not open yet.
+    pub(crate) fn detached(options: &Options) -> Result<Self, Error> {
+        Ok(Self {
+            inner: Arc::new(Inner {
+                options: options.clone(),
+                gate: Arc::new(Gate::closed()),
+                system: Lane::start("nvml".into(), None)?,
+                lanes: Mutex::new(BTreeMap::new()),
+            }),
+        })
+    }
+
+    /// Opens the library again: after a driver restart, or after [`close`](Self::close). Loads the file anew, so a
+    /// replaced driver is picked up. Waits, within bounds, until running jobs are through.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open). After a failure every use of the driver fails with the same error until a later
+    /// `reopen` succeeds.
+    pub fn reopen(&self) -> Result<(), Error> {
+        let alone = self.alone()?;
+        self.shut(&alone, Error::Closed)?;
+        self.start(&alone)
+    }
+
+    /// Shuts NVML down and unloads the library, as soon as running jobs are through. Uses fail with [`Error::Closed`]
+    /// from then on.
+    ///
+    /// # Errors
+    /// [`Error::Hung`] when a running call does not come back; the library then stays open.
+    pub fn close(&self) -> Result<(), Error> {
+        let alone = self.alone()?;
+        self.shut(&alone, Error::Closed)
+    }
+
+    /// Goes alone into the library; bounded by the longest time that a running job's call may take.
+    pub(crate) fn alone(&self) -> Result<Alone, Error> {
+        let options = &self.inner.options;
+        let limit = options.call_timeout.max(options.write_timeout);
+        self.inner.gate.alone(limit)
+    }
+
+    /// Shuts the library down; everybody else gets `meanwhile` until [`start`](Self::start).
+    pub(crate) fn shut(&self, alone: &Alone, meanwhile: Error) -> Result<(), Error> {
+        let Some(library) = alone.take(meanwhile) else {
+            return Ok(());
+        };
+        let limit = self.inner.options.call_timeout;
+        let closed = self
+            .inner
+            .system
+            .submit("nvmlShutdown", limit, move |_, _, _| drop(library))
+            .and_then(Ticket::wait);
+        if let Err(error) = &closed {
+            alone.put(Err(error.clone()));
+        }
+        closed
+    }
+
+    /// Loads and initialises the library.
+    pub(crate) fn start(&self, alone: &Alone) -> Result<(), Error> {
+        let options = self.inner.options.clone();
+        let limit = options.call_timeout;
+        let opened = self
+            .inner
+            .system
+            .submit("dlopen", limit, move |_, progress, abandoned| {
+                let library = Arc::new(Library::load(&options.root, options.library.as_deref())?);
+                let context = Context {
+                    library: &library,
+                    root: &options.root,
+                    limits: options.limits(),
+                    gpu: None,
+                    progress,
+                    abandoned,
+                };
+                // SAFETY: takes no arguments; the library was just loaded.
+                context.call(symbol!(library, nvmlInit_v2), |init| unsafe { init() })?;
+                library.initialised();
+                Ok(library)
+            })
+            .and_then(Ticket::wait)
+            .and_then(|opened| opened);
+        alone.put(opened.clone());
+        opened.map(|library| {
+            tracing::debug!(library = %library.path.display(), "driver library open");
+        })
+    }
+
+    /// Where the node's file system is.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.inner.options.root
+    }
+
+    /// The options it was opened with.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.inner.options
+    }
+
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
+        &self.inner.gate
+    }
+
+    /// How often the library was opened: it changes when the driver restarted, and when a GPU was reset.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.inner.gate.status().0
+    }
+
+    /// Whether a call has found the driver gone, or the library is closed. Only [`reopen`](Self::reopen) helps.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.inner.gate.is_gone()
+    }
+
+    /// Makes calls that are about no single GPU, on their own thread.
+    pub(crate) fn on_system<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Context<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let inner = &self.inner;
+        let limits = inner.options.limits();
+        let root = inner.options.root.clone();
+        let pass = inner.gate.enter(inner.system.progress(), self.patience())?;
+        inner
+            .system
+            .submit(BETWEEN, limits.read, move |_, progress, abandoned| {
+                let (library, _) = pass.library()?;
+                work(&Context {
+                    library,
+                    root: &root,
+                    limits,
+                    gpu: None,
+                    progress,
+                    abandoned,
+                })
+            })?
+            .wait()?
+    }
+
+    /// How long somebody waits while a reset or a restart is under way.
+    fn patience(&self) -> Duration {
+        let options = &self.inner.options;
+        options.reset_timeout + options.write_timeout
+    }
+
+    /// How many GPUs the driver sees, lost ones included.
+    ///
+    /// # Errors
+    /// The driver is gone, or hangs.
+    pub fn count(&self) -> Result<u32, Error> {
+        self.on_system(|context| context.get(symbol!(context.library, nvmlDeviceGetCount_v2)))
+    }
+
+    /// The versions of the driver, of CUDA and of NVML.
+    ///
+    /// # Errors
+    /// The driver is gone, or hangs.
+    pub fn versions(&self) -> Result<Versions, Error> {
+        self.on_system(Versions::read)
+    }
+
+    /// The GPU at an NVML index. No call is made: whether it is there shows when it is used.
+    #[must_use]
+    pub fn gpu(&self, index: u32) -> Gpu {
+        Gpu {
+            driver: self.clone(),
+            index,
+            pin: Arc::default(),
+        }
+    }
+
+    /// All GPUs, by index, lost ones included.
+    ///
+    /// # Errors
+    /// The driver is gone, or hangs.
+    pub fn gpus(&self) -> Result<Vec<Gpu>, Error> {
+        Ok((0..self.count()?).map(|index| self.gpu(index)).collect())
+    }
+
+    /// The GPU with a UUID (`GPU-…`).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchGpu`]; or the driver is gone, or hangs.
+    pub fn find(&self, uuid: &str) -> Result<Gpu, Error> {
+        let found = self.for_each_gpu(|device| Ok(device.uuid().to_owned()))?;
+        found
+            .iter()
+            .position(|answer| answer.as_deref() == Ok(uuid))
+            .map(|index| self.gpu(index as u32))
+            .ok_or_else(|| Error::NoSuchGpu {
+                wanted: uuid.to_owned(),
+            })
+    }
+
+    /// Does the same on every GPU at once, each on its own thread, and waits for all. A GPU that fails or hangs has its
+    /// error in its place.
+    ///
+    /// # Errors
+    /// Only when the GPUs cannot even be counted.
+    pub fn for_each_gpu<T: Send + 'static>(
+        &self,
+        work: impl Fn(&Device<'_>) -> Result<T, Error> + Send + Sync + 'static,
+    ) -> Result<Vec<Result<T, Error>>, Error> {
+        let work = Arc::new(work);
+        let started: Vec<_> = self
+            .gpus()?
+            .iter()
+            .map(|gpu| {
+                let work = Arc::clone(&work);
+                gpu.start(move |device| work(device))
+            })
+            .collect();
+        Ok(started
+            .into_iter()
+            .map(|ticket| ticket.and_then(Ticket::wait).and_then(|answer| answer))
+            .collect())
+    }
+
+    fn lane(&self, index: u32) -> Result<Arc<Lane>, Error> {
+        let mut lanes = lock(&self.inner.lanes);
+        if let Some(lane) = lanes.get(&index) {
+            return Ok(Arc::clone(lane));
+        }
+        let gpu = GpuRef { index, uuid: None };
+        let lane = Arc::new(Lane::start(format!("nvml-gpu{index}"), Some(gpu))?);
+        lanes.insert(index, Arc::clone(&lane));
+        Ok(lane)
+    }
+}
+
+const BETWEEN: &str = "work between driver calls";
+
+impl Drop for Inner {
+    /// Shuts down on the system thread, since that may hang; waits for it, within bounds, so that the process is no
+    /// client of the driver any more when this returns.
+    fn drop(&mut self) {
+        let Some(library) = self.gate.forget() else {
+            return;
+        };
+        let limit = self.options.call_timeout;
+        let closing = self
+            .system
+            .submit("nvmlShutdown", limit, move |_, _, _| drop(library));
+        let inside =
+            self.system.is_current() || lock(&self.lanes).values().any(|lane| lane.is_current());
+        if let (Ok(ticket), false) = (closing, inside)
+            && let Err(error) = ticket.wait()
+        {
+            tracing::warn!(%error, "the driver library could not be shut down");
+        }
+    }
+}
+
+impl std::fmt::Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Driver")
+            .field("root", &self.inner.options.root)
+            .field("generation", &self.generation())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One GPU. Cheap to clone, usable from any thread; the calls run on the GPU's own thread.
+///
+/// From its first use on it means the board with that UUID: should a driver restart give the index to another board, uses
+/// fail with [`Error::Moved`] instead of touching that one.
+#[derive(Clone, Debug)]
+pub struct Gpu {
+    driver: Driver,
+    index: u32,
+    pin: Arc<OnceLock<Arc<str>>>,
+}
+
+impl Gpu {
+    /// NVML index.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The driver it belongs to.
+    #[must_use]
+    pub fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// Makes a batch of calls on the GPU's own thread, for one hop between threads.
+    ///
+    /// The handle is looked up for each batch, so a reset by somebody else in between does no harm.
+    ///
+    /// # Errors
+    /// What `work` returns; [`Error::Hung`] when a call (its own or one before it) does not come back, in which case
+    /// `work` makes no further call; [`Error::Moved`]; or the GPU or the driver is gone.
+    ///
+    /// # Panics
+    /// When `work` panics.
+    pub fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Device<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.start(work)?.wait()?
+    }
+
+    fn start<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Device<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<Ticket<Result<T, Error>>, Error> {
+        let lane = self.driver.lane(self.index)?;
+        let options = &self.driver.inner.options;
+        let limits = options.limits();
+        let root = options.root.clone();
+        let gate = &self.driver.inner.gate;
+        let pass = gate.enter(lane.progress(), self.driver.patience())?;
+        let (index, pin) = (self.index, Arc::clone(&self.pin));
+        lane.submit(BETWEEN, limits.read, move |memory, progress, abandoned| {
+            let (library, generation) = pass.library()?;
+            let mut context = Context {
+                library,
+                root: &root,
+                limits,
+                gpu: progress.gpu(),
+                progress,
+                abandoned,
+            };
+            let (handle, uuid) = resolve(&context, memory, generation, index)?;
+            let gpu = GpuRef {
+                index,
+                uuid: Some(Arc::clone(&uuid)),
+            };
+            progress.set_gpu(gpu.clone());
+            context.gpu = Some(gpu);
+            let pinned = pin.get_or_init(|| Arc::clone(&uuid));
+            if *pinned != uuid {
+                return Err(Error::Moved {
+                    expected: GpuRef {
+                        index,
+                        uuid: Some(Arc::clone(pinned)),
+                    },
+                    found: uuid.to_string(),
+                });
+            }
+            work(&Device {
+                context: &context,
+                handle,
+                uuid,
+            })
+        })
+    }
+}
+
+/// The handle at an index and the UUID behind it. The UUID is read once per handle and opening.
+pub(crate) fn resolve(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    generation: u64,
+    index: u32,
+) -> Result<(nvml_wrapper_sys::bindings::nvmlDevice_t, Arc<str>), Error> {
+    let library = context.library;
+    let handle = context
+        .get_of(symbol!(library, nvmlDeviceGetHandleByIndex_v2), index)
+        .map_err(|error| match error.code() {
+            Some(Code::INVALID_ARGUMENT) => Error::NoSuchGpu {
+                wanted: index.to_string(),
+            },
+            _ => error,
+        })?;
+    if let Some((of, known, uuid)) = &memory.device
+        && *of == generation
+        && *known == handle
+    {
+        return Ok((handle, Arc::clone(uuid)));
+    }
+    let uuid: Arc<str> = context
+        .text_of::<96, _>(symbol!(library, nvmlDeviceGetUUID), handle)?
+        .into();
+    memory.device = Some((generation, handle, Arc::clone(&uuid)));
+    Ok((handle, uuid))
+}

@@ -1,0 +1,361 @@
+//! Watching for events.
+//!
+//! Each GPU has its own event set and thread. With one set for all, as usual, a lost GPU makes every wait fail and nobody
+//! can tell which GPU it was; a call that hangs would silence all of them.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use nvml_wrapper_sys::bindings as sys;
+
+use crate::Code;
+use crate::context::{Context, Limits};
+use crate::driver::{Driver, resolve};
+use crate::error::{Error, GpuRef, Optional};
+use crate::event::{Event, EventKind, EventMask};
+use crate::gate::{Gate, Pass};
+use crate::lane::{Memory, Progress, STACK, lock};
+use crate::library::symbol;
+use crate::process::instance;
+
+/// How long one wait in the driver lasts. It cannot be interrupted, so this bounds how soon a watcher stops, and how long
+/// a GPU reset waits for it.
+const WAIT: Duration = Duration::from_millis(500);
+
+/// First and longest pause after a failure.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Events kept for a slow consumer.
+const BACKLOG: usize = 1024;
+
+/// A longer sleep than any that matters: watchers are woken, they do not poll.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// Events as they come. Iterating blocks until the next one; it ends when the stream is stopped or the driver dropped.
+#[derive(Debug)]
+pub struct EventStream {
+    events: Receiver<Event>,
+    control: Arc<Control>,
+}
+
+struct Control {
+    gate: Arc<Gate>,
+    stop: AtomicBool,
+    dropped: AtomicU64,
+    mask: u64,
+    limits: Limits,
+    root: PathBuf,
+    /// Indices that have a thread.
+    watched: Mutex<BTreeSet<u32>>,
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Control")
+            .field("mask", &self.mask)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Control {
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Acquire) || self.gate.is_demolished()
+    }
+
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.gate.wake();
+    }
+}
+
+/// Stops an [`EventStream`] from another thread.
+#[derive(Clone, Debug)]
+pub struct EventStop(Arc<Control>);
+
+impl EventStop {
+    /// The stream ends within a second.
+    pub fn stop(&self) {
+        self.0.stop();
+    }
+}
+
+impl EventStream {
+    /// The next event, if one comes within `limit`.
+    ///
+    /// # Errors
+    /// The stream has ended.
+    pub fn next_within(&self, limit: Duration) -> Result<Option<Event>, Error> {
+        match self.events.recv_timeout(limit) {
+            Ok(event) => Ok(Some(event)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(Error::Closed),
+        }
+    }
+
+    /// Ends this stream from another thread, even while that one blocks in `next`.
+    #[must_use]
+    pub fn stopper(&self) -> EventStop {
+        EventStop(Arc::clone(&self.control))
+    }
+}
+
+impl Iterator for EventStream {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        self.events.recv().ok()
+    }
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        self.control.stop();
+    }
+}
+
+impl Driver {
+    /// Watches all GPUs for events. What a GPU does not support is left out; a GPU without events stays silent. Through
+    /// resets and driver restarts the stream goes on ([`EventKind::Watching`]); it picks up GPUs that come later.
+    ///
+    /// # Errors
+    /// The driver is gone, or the system gives no thread.
+    pub fn watch(&self, mask: EventMask) -> Result<EventStream, Error> {
+        let count = self.count()?;
+        let (sender, events) = sync_channel(BACKLOG);
+        let control = Arc::new(Control {
+            gate: Arc::clone(self.gate()),
+            stop: AtomicBool::new(false),
+            dropped: AtomicU64::new(0),
+            mask: mask.0,
+            limits: self.options().limits(),
+            root: self.root().to_path_buf(),
+            watched: Mutex::default(),
+        });
+        // On a node without GPUs, index 0 waits for the first one.
+        ensure(&control, &sender, count.max(1))?;
+        Ok(EventStream { events, control })
+    }
+}
+
+/// Starts the threads that are missing.
+fn ensure(control: &Arc<Control>, sender: &SyncSender<Event>, count: u32) -> Result<(), Error> {
+    let mut watched = lock(&control.watched);
+    for index in 0..count {
+        if watched.contains(&index) {
+            continue;
+        }
+        let gpu = GpuRef { index, uuid: None };
+        let watcher = Watcher {
+            control: Arc::clone(control),
+            sender: sender.clone(),
+            progress: Arc::new(Progress::new(Some(gpu))),
+            index,
+            memory: Memory::default(),
+            told: None,
+        };
+        std::thread::Builder::new()
+            .name(format!("nvml-watch{index}"))
+            .stack_size(STACK)
+            .spawn(move || watcher.work())
+            .map_err(|error| Error::System {
+                what: "cannot start a thread for driver events",
+                reason: error.to_string(),
+            })?;
+        watched.insert(index);
+    }
+    Ok(())
+}
+
+/// Why a watcher left the library, other than by a failure.
+enum Left {
+    /// Somebody wants to be alone in there, or the stream is over.
+    Asked,
+    /// This opening of the library has no events for this GPU.
+    Nothing,
+}
+
+struct Watcher {
+    control: Arc<Control>,
+    sender: SyncSender<Event>,
+    progress: Arc<Progress>,
+    index: u32,
+    memory: Memory,
+    /// The failure that was reported last.
+    told: Option<Error>,
+}
+
+// SAFETY: `Memory` holds a driver handle, which is an opaque value of the library and not tied to a thread (NVML is
+// thread-safe); the watcher moves once, into its own thread.
+unsafe impl Send for Watcher {}
+
+impl Watcher {
+    fn work(mut self) {
+        let mut pause = PAUSES.0;
+        while !self.control.is_over() {
+            let gate = Arc::clone(&self.control.gate);
+            let limit = self.control.limits.write;
+            let (but_not, sleep) = match gate.enter(&self.progress, limit) {
+                // Closed, or somebody is alone inside: back when it opens.
+                Err(_) => (None, IDLE),
+                Ok(pass) => match self.watch(&pass) {
+                    Ok(Left::Asked) => (None, IDLE),
+                    Ok(Left::Nothing) => (pass.library().ok().map(|(_, g)| g), IDLE),
+                    Err(error) => {
+                        if self.told.is_none() {
+                            pause = PAUSES.0;
+                        }
+                        self.tell(error);
+                        let sleep = pause;
+                        pause = (pause * 2).min(PAUSES.1);
+                        (pass.library().ok().map(|(_, g)| g), sleep)
+                    }
+                },
+            };
+            self.progress.rest();
+            gate.wait_until_open(but_not, &self.control.stop, sleep);
+        }
+    }
+
+    /// Reports a failure, once.
+    fn tell(&mut self, error: Error) {
+        let same = |told: &Error| told.code() == error.code() && told.call() == error.call();
+        if !self.told.as_ref().is_some_and(same) {
+            let kind = if error.is_gpu_lost() {
+                EventKind::Lost(error.clone())
+            } else {
+                EventKind::Failed(error.clone())
+            };
+            self.send(kind, None, None);
+        }
+        self.told = Some(error);
+    }
+
+    /// Watches until something else is wanted of this thread.
+    fn watch(&mut self, pass: &Pass) -> Result<Left, Error> {
+        let control = Arc::clone(&self.control);
+        let progress = Arc::clone(&self.progress);
+        let (library, generation) = pass.library()?;
+        let mut context = Context {
+            library,
+            root: &control.root,
+            limits: control.limits,
+            gpu: progress.gpu(),
+            progress: &progress,
+            abandoned: &control.stop,
+        };
+        let count = context.get(symbol!(library, nvmlDeviceGetCount_v2))?;
+        ensure(&control, &self.sender, count)?;
+        if self.index >= count {
+            return Ok(Left::Nothing);
+        }
+        let (device, uuid) = resolve(&context, &mut self.memory, generation, self.index)?;
+        let gpu = GpuRef {
+            index: self.index,
+            uuid: Some(uuid),
+        };
+        progress.set_gpu(gpu.clone());
+        context.gpu = Some(gpu);
+        let supported: Option<u64> = context
+            .get_of(symbol!(library, nvmlDeviceGetSupportedEventTypes), device)
+            .optional()?;
+        let mask = supported.unwrap_or(0) & control.mask;
+        if mask == 0 {
+            return Ok(Left::Nothing);
+        }
+        let set: sys::nvmlEventSet_t = context.get(symbol!(library, nvmlEventSetCreate))?;
+        let register = symbol!(library, nvmlDeviceRegisterEvents);
+        // SAFETY: both handles are of this opening of the library.
+        let outcome = context
+            .call(register, |f| unsafe { f(device, mask, set) })
+            .and_then(|()| self.read(&context, pass, set));
+        // SAFETY: created above; nobody uses it any more. What freeing says changes nothing.
+        let _ = context.call(symbol!(library, nvmlEventSetFree), |f| unsafe { f(set) });
+        outcome
+    }
+
+    fn read(
+        &mut self,
+        context: &Context<'_>,
+        pass: &Pass,
+        set: sys::nvmlEventSet_t,
+    ) -> Result<Left, Error> {
+        let library = context.library;
+        let mut watching = false;
+        loop {
+            if pass.should_leave() || self.control.is_over() {
+                return Ok(Left::Asked);
+            }
+            // The first wait only looks: a GPU that is lost takes registrations, and fails here.
+            let wait = if watching { WAIT } else { Duration::ZERO };
+            let mut data: sys::nvmlEventData_t = crate::plain::zeroed();
+            let symbol = symbol!(library, nvmlEventSetWait_v2);
+            let limit = wait + context.limits.read;
+            // SAFETY: the set is of this opening of the library; the result is valid for the call.
+            let answer = context.call_within(limit, symbol, |f| unsafe {
+                f(set, &raw mut data, wait.as_millis() as u32)
+            });
+            let event = match answer {
+                Ok(()) => Some(data),
+                Err(error) if error.code() == Some(Code::TIMEOUT) => None,
+                // Stopped between two calls.
+                Err(_) if self.control.is_over() => return Ok(Left::Asked),
+                Err(error) => return Err(error),
+            };
+            if !watching {
+                watching = true;
+                self.told = None;
+                self.send(EventKind::Watching, None, None);
+            }
+            if let Some(event) = event {
+                self.send(
+                    EventKind::from_driver(event.eventType, event.eventData),
+                    instance(event.gpuInstanceId),
+                    instance(event.computeInstanceId),
+                );
+            }
+        }
+    }
+
+    /// Hands an event over, or counts it as dropped when the consumer is too far behind.
+    fn send(&self, kind: EventKind, gpu_instance: Option<u32>, compute_instance: Option<u32>) {
+        let gpu = self.progress.gpu().unwrap_or(GpuRef {
+            index: self.index,
+            uuid: None,
+        });
+        let event = |kind, gpu_instance, compute_instance| Event {
+            gpu: gpu.clone(),
+            gpu_instance,
+            compute_instance,
+            kind,
+        };
+        let dropped = self.control.dropped.swap(0, Ordering::AcqRel);
+        if dropped > 0
+            && self
+                .offer(event(EventKind::Dropped(dropped), None, None))
+                .is_err()
+        {
+            self.control.dropped.fetch_add(dropped, Ordering::AcqRel);
+        }
+        if self
+            .offer(event(kind, gpu_instance, compute_instance))
+            .is_err()
+        {
+            self.control.dropped.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    fn offer(&self, event: Event) -> Result<(), ()> {
+        match self.sender.try_send(event) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(_)) => Err(()),
+            Err(TrySendError::Disconnected(_)) => {
+                self.control.stop.store(true, Ordering::Release);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,1 +1,39 @@
-//! Placeholder.
+//! An in-memory Kubernetes API server over HTTP, for tests and the demo.
+//!
+//! It answers as the real server does, down to `Status` objects, resource versions, watches, the four patch formats
+//! and server-side apply with field ownership, so that clients written with kube-rs and the real kubectl work on it
+//! unchanged. It has no controllers, scheduler or kubelet: objects stay as clients write them, except where a write
+//! could never finish without one (a namespace empties itself, a definition is established at once, a deleted pod
+//! ends after [`Options::pod_stop_time`]). It does no admission beyond the existence of namespaces and checks objects
+//! only as far as clients meet it in practice.
+//!
+//! It speaks JSON over plain HTTP and is meant for the loopback interface.
+
+mod answer;
+mod api;
+mod clock;
+mod discovery;
+mod error;
+mod events;
+mod faults;
+mod fields;
+mod json;
+mod patch;
+mod query;
+mod registry;
+mod render;
+mod resource;
+mod review;
+mod routes;
+mod selector;
+mod server;
+mod store;
+mod strategy;
+mod table;
+mod validation;
+mod verbs;
+
+pub use error::ApiError;
+pub use faults::{Action, Fault, Faults};
+pub use review::{Authenticate, Authorize, Reviews};
+pub use server::{Error, Options, Record, Server};

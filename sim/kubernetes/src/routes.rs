@@ -1,0 +1,394 @@
+//! From an HTTP request to a verb, and from its result to an answer. Knows paths and media types.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use hyper::{Method, Request};
+use serde_json::{Value, json};
+
+use crate::answer::{self, Answer};
+use crate::api::Api;
+use crate::discovery;
+use crate::error::ApiError;
+use crate::query::{self, Query, percent_decode};
+use crate::render::Render;
+use crate::server::Record;
+use crate::verbs::delete::{self, DeleteOptions};
+use crate::verbs::patch::{self, Format};
+use crate::verbs::watch::Watcher;
+use crate::verbs::{Target, create, pods, read, update};
+
+/// The most a body may hold, as in the real server.
+const BODY_LIMIT: usize = 3 * 1024 * 1024;
+
+/// The parts of a request, the body read.
+struct Call {
+    method: Method,
+    query: Query,
+    accept: String,
+    content_type: String,
+    user_agent: String,
+    bearer: String,
+    body: Bytes,
+}
+
+/// Answers one request.
+pub(crate) async fn handle(
+    api: Arc<Api>,
+    request: Request<Incoming>,
+) -> Result<Answer, std::io::Error> {
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let query = request.uri().query().unwrap_or("").to_owned();
+    let verdict = api.faults.judge(method.as_str(), &path);
+    if !verdict.delay.is_zero() {
+        tokio::select! {
+            () = api.stop.cancelled() => {}
+            () = tokio::time::sleep(verdict.delay) => {}
+        }
+    }
+    let result = match verdict.answer {
+        Some(error) => Err(error),
+        None => match read_call(&api, request).await {
+            Ok(call) => route(&api, &path, call),
+            Err(error) => Err(error),
+        },
+    };
+    let answer = result.unwrap_or_else(|error| answer::error(&error));
+    api.record(Record {
+        method: method.as_str().to_owned(),
+        path,
+        query,
+        status: answer.status().as_u16(),
+    });
+    if verdict.lose_answer {
+        return Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+    }
+    Ok(answer)
+}
+
+async fn read_call(api: &Api, request: Request<Incoming>) -> Result<Call, ApiError> {
+    let (parts, body) = request.into_parts();
+    let header = |name| {
+        parts
+            .headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or("")
+            .to_owned()
+    };
+    let bearer = header(AUTHORIZATION)
+        .strip_prefix("Bearer ")
+        .unwrap_or("")
+        .to_owned();
+    if api
+        .options
+        .token
+        .as_ref()
+        .is_some_and(|token| *token != bearer)
+    {
+        return Err(ApiError::unauthorized());
+    }
+    let body = Limited::new(body, BODY_LIMIT)
+        .collect()
+        .await
+        .map_err(|error| {
+            let mut answer = ApiError::bad_request(error.to_string());
+            if error.is::<http_body_util::LengthLimitError>() {
+                answer.code = 413;
+                answer.reason = "RequestEntityTooLarge";
+                answer.message = format!("Request entity is too large: limit is {BODY_LIMIT}");
+            }
+            answer
+        })?;
+    Ok(Call {
+        method: parts.method.clone(),
+        query: Query::parse(parts.uri.query().unwrap_or("")),
+        accept: header(ACCEPT),
+        content_type: header(CONTENT_TYPE),
+        user_agent: header(USER_AGENT),
+        bearer,
+        body: body.to_bytes(),
+    })
+}
+
+fn route(api: &Arc<Api>, path: &str, call: Call) -> Result<Answer, ApiError> {
+    let segments: Vec<String> = path
+        .split('/')
+        .filter(|segment| !segment.is_empty())
+        .map(|segment| percent_decode(segment, false))
+        .collect();
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let resources = || api.registry.all();
+    let version = api.options.version.as_str();
+    let found = match segments.as_slice() {
+        ["healthz" | "livez" | "readyz", ..] => return Ok(answer::text(200, "ok")),
+        ["version"] => Some(discovery::version(version)),
+        ["api"] if query::wants_aggregated(&call.accept) => {
+            return Ok(answer::aggregated(&discovery::aggregated(
+                &resources(),
+                true,
+            )));
+        }
+        ["apis"] if query::wants_aggregated(&call.accept) => {
+            return Ok(answer::aggregated(&discovery::aggregated(
+                &resources(),
+                false,
+            )));
+        }
+        ["api"] => Some(discovery::api_versions()),
+        ["apis"] => Some(discovery::group_list(&resources())),
+        ["apis", group] => discovery::group(&resources(), group),
+        ["api", version] => discovery::resource_list(&resources(), "", version),
+        ["apis", group, version] => discovery::resource_list(&resources(), group, version),
+        ["openapi", "v3"] => Some(discovery::openapi_index(&resources())),
+        ["openapi", "v3", rest @ ..] => {
+            discovery::openapi_document(&resources(), &rest.join("/"), version)
+        }
+        ["api", version, rest @ ..] => return resource(api, "", version, rest, call),
+        ["apis", group, version, rest @ ..] => return resource(api, group, version, rest, call),
+        _ => None,
+    };
+    match found {
+        Some(_) if call.method != Method::GET => Err(ApiError::method_not_allowed()),
+        Some(object) => Ok(answer::json(200, &object)),
+        None => Ok(answer::text(404, "404 page not found\n")),
+    }
+}
+
+fn resource(
+    api: &Arc<Api>,
+    group: &str,
+    version: &str,
+    rest: &[&str],
+    call: Call,
+) -> Result<Answer, ApiError> {
+    // `namespaces/NAME/status` is about a namespace; any other third segment is a resource in it.
+    let (namespace, rest) = match rest {
+        ["namespaces", namespace, rest @ ..] if !rest.is_empty() && rest != ["status"] => {
+            (Some((*namespace).to_owned()), rest)
+        }
+        rest => (None, rest),
+    };
+    let (plural, name, subresource) = match rest {
+        [plural] => (*plural, "", ""),
+        [plural, name] => (*plural, *name, ""),
+        [plural, name, subresource] => (*plural, *name, *subresource),
+        _ => return Ok(answer::text(404, "404 page not found\n")),
+    };
+    if let Some(kind) = discovery::review(group, version, plural) {
+        return review(api, kind, &call);
+    }
+    let Some(resource) = api.registry.find(group, version, plural) else {
+        return Ok(answer::text(404, "404 page not found\n"));
+    };
+    if resource.namespaced != namespace.is_some() && !(namespace.is_none() && name.is_empty()) {
+        return Ok(answer::text(404, "404 page not found\n"));
+    }
+    let known = subresource.is_empty()
+        || resource
+            .subresources()
+            .iter()
+            .any(|(found, _)| *found == subresource);
+    if !known {
+        return Ok(answer::text(404, "404 page not found\n"));
+    }
+    let target = Target {
+        resource,
+        namespace,
+        name: name.to_owned(),
+        subresource: subresource.to_owned(),
+    };
+    dispatch(api, target, &call)
+}
+
+fn review(api: &Api, kind: &str, call: &Call) -> Result<Answer, ApiError> {
+    if call.method != Method::POST {
+        return Err(ApiError::method_not_allowed());
+    }
+    let answer = api.options.reviews.answer(kind, body(call)?, &call.bearer);
+    Ok(answer::json(201, &answer))
+}
+
+fn dispatch(api: &Arc<Api>, target: Target, call: &Call) -> Result<Answer, ApiError> {
+    match target.subresource.as_str() {
+        "binding" | "eviction" => pod_action(api, &target, call),
+        _ if target.name.is_empty() => collection(api, target, call),
+        _ => object(api, target, call),
+    }
+}
+
+fn pod_action(api: &Arc<Api>, target: &Target, call: &Call) -> Result<Answer, ApiError> {
+    if call.method != Method::POST {
+        return Err(ApiError::method_not_allowed());
+    }
+    let options = call.query.write_options(&call.user_agent, false)?;
+    let body = body(call)?;
+    if target.subresource == "binding" {
+        api.write(&target.resource, |state| {
+            pods::bind(state, target, &body, &options)
+        })?;
+    } else {
+        let outcome = api.write(&target.resource, |state| pods::evict(state, target, &body))?;
+        api.follow_deletion(target, &outcome);
+    }
+    let success = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    Ok(answer::json(201, &success))
+}
+
+fn collection(api: &Arc<Api>, target: Target, call: &Call) -> Result<Answer, ApiError> {
+    let resource = Arc::clone(&target.resource);
+    let render = Render::new(query::form(&call.accept, &call.query));
+    match call.method {
+        Method::GET if call.query.flag("watch") => watch(api, target, call),
+        Method::GET => {
+            let options = call.query.list_options(&resource)?;
+            let page = read::list(&api.store.read(), &target, &options)?;
+            Ok(answer::json(200, &render.list(&resource, page)))
+        }
+        Method::POST if resource.namespaced && target.namespace.is_none() => {
+            Err(ApiError::method_not_allowed())
+        }
+        Method::POST => {
+            let options = call.query.write_options(&call.user_agent, false)?;
+            let body = body(call)?;
+            let created = api.write(&resource, |state| {
+                create::create(state, &target, body, &options)
+            })?;
+            Ok(answer::json(201, &render.object(&resource, created)))
+        }
+        Method::DELETE => {
+            let options = call.query.list_options(&resource)?;
+            let deletion = delete_options(call)?;
+            let page = read::list(&api.store.read(), &target, &options)?;
+            for item in &page.items {
+                let mut one = target.clone();
+                one.name = crate::json::text(item, &["metadata", "name"]).to_owned();
+                if resource.namespaced {
+                    one.namespace =
+                        Some(crate::json::text(item, &["metadata", "namespace"]).to_owned());
+                }
+                let outcome = api.write(&resource, |state| delete::delete(state, &one, &deletion));
+                match outcome {
+                    Ok(outcome) => api.follow_deletion(&one, &outcome),
+                    // Somebody else deleted it first.
+                    Err(error) if error.code == 404 => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(answer::json(200, &render.list(&resource, page)))
+        }
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+fn object(api: &Arc<Api>, target: Target, call: &Call) -> Result<Answer, ApiError> {
+    let resource = Arc::clone(&target.resource);
+    let render = Render::new(query::form(&call.accept, &call.query));
+    let written = |(object, created): (Value, bool)| {
+        let code = if created { 201 } else { 200 };
+        Ok(answer::json(code, &render.object(&resource, object)))
+    };
+    match call.method {
+        Method::GET if call.query.flag("watch") => watch(api, target, call),
+        Method::GET => {
+            let version = call.query.get("resourceVersion");
+            let object = read::get(&api.store.read(), &target, version)?;
+            Ok(answer::json(200, &render.object(&resource, object)))
+        }
+        Method::PUT => {
+            let options = call.query.write_options(&call.user_agent, false)?;
+            let body = body(call)?;
+            written(api.write(&resource, |state| {
+                update::replace(state, &target, body, &options)
+            })?)
+        }
+        Method::PATCH => {
+            let format = patch_format(&resource, &call.content_type)?;
+            let options = call
+                .query
+                .write_options(&call.user_agent, format == Format::Apply)?;
+            let body = answer::parse(&call.body)?;
+            written(api.write(&resource, |state| {
+                patch::patch(state, &target, format, &body, &options)
+            })?)
+        }
+        Method::DELETE if target.subresource.is_empty() => {
+            let options = delete_options(call)?;
+            let outcome = api.write(&resource, |state| delete::delete(state, &target, &options))?;
+            api.follow_deletion(&target, &outcome);
+            let object = delete::answer(&resource, &outcome);
+            let is_status = object["kind"] == "Status";
+            let object = if is_status {
+                object
+            } else {
+                render.object(&resource, object)
+            };
+            Ok(answer::json(200, &object))
+        }
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}
+
+fn watch(api: &Arc<Api>, target: Target, call: &Call) -> Result<Answer, ApiError> {
+    let resource = Arc::clone(&target.resource);
+    let options = call
+        .query
+        .watch_options(&resource, api.options.bookmark_interval)?;
+    let watcher = Watcher::start(
+        Arc::clone(&api.store),
+        target,
+        options,
+        Render::new(query::form(&call.accept, &call.query)),
+        api.faults.breaks(),
+        api.stop.clone(),
+    )?;
+    Ok(answer::stream(watcher))
+}
+
+fn body(call: &Call) -> Result<Value, ApiError> {
+    let kind = call.content_type.split(';').next().unwrap_or("").trim();
+    match kind {
+        "" | "application/json" | "application/yaml" => answer::parse(&call.body),
+        _ => Err(ApiError::unsupported_media_type(
+            "application/json, application/yaml",
+        )),
+    }
+}
+
+fn delete_options(call: &Call) -> Result<DeleteOptions, ApiError> {
+    let mut options = if call.body.is_empty() {
+        DeleteOptions::default()
+    } else {
+        DeleteOptions::of(&body(call)?)
+    };
+    if let Some(grace) = call.query.number("gracePeriodSeconds")? {
+        options.grace = Some(grace);
+    }
+    options.dry_run |= !call.query.get("dryRun").is_empty();
+    Ok(options)
+}
+
+fn patch_format(
+    resource: &crate::resource::Resource,
+    content_type: &str,
+) -> Result<Format, ApiError> {
+    const ALL: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
+    const CUSTOM: &str =
+        "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+    match content_type.split(';').next().unwrap_or("").trim() {
+        "application/json-patch+json" => Ok(Format::Json),
+        "application/merge-patch+json" => Ok(Format::Merge),
+        "application/apply-patch+yaml" => Ok(Format::Apply),
+        // Custom resources have no Go types, and so no merge keys.
+        "application/strategic-merge-patch+json" if !resource.custom => Ok(Format::Strategic),
+        _ => Err(ApiError::unsupported_media_type(if resource.custom {
+            CUSTOM
+        } else {
+            ALL
+        })),
+    }
+}

@@ -1,0 +1,102 @@
+//! Patch, in its four formats.
+
+use serde_json::{Map, Value, json};
+
+use super::{Target, WriteOptions, create, served, update};
+use crate::error::{ApiError, Cause};
+use crate::fields::managers;
+use crate::json;
+use crate::patch::{json_patch, merge, strategic};
+use crate::store::State;
+use crate::strategy;
+
+/// The format of a patch, from its content type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Json,
+    Merge,
+    Strategic,
+    Apply,
+}
+
+/// Patches an object or its status. The flag says whether an apply created it.
+pub(crate) fn patch(
+    state: &mut State,
+    target: &Target,
+    format: Format,
+    body: &Value,
+    options: &WriteOptions,
+) -> Result<(Value, bool), ApiError> {
+    let resource = &target.resource;
+    if format == Format::Apply {
+        return apply(state, target, body, options);
+    }
+    let old = state
+        .get(&resource.storage, &target.key())
+        .cloned()
+        .ok_or_else(|| ApiError::not_found(resource, &target.name))?;
+    let mut object = served(resource, &old);
+    match format {
+        Format::Json => object = json_patch::apply(&object, body)?,
+        Format::Merge if body.is_object() => merge::merge(&mut object, body),
+        Format::Merge => {
+            return Err(ApiError::bad_request(
+                "error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}",
+            ));
+        }
+        Format::Strategic | Format::Apply => strategic::merge(&mut object, body, &resource.schema)?,
+    }
+    let object = create::admit(target, object)?;
+    update::check_name(target, &object)?;
+    let stored = update::finish(state, target, &old, object, options, true)?;
+    Ok((served(resource, &stored), false))
+}
+
+fn apply(
+    state: &mut State,
+    target: &Target,
+    body: &Value,
+    options: &WriteOptions,
+) -> Result<(Value, bool), ApiError> {
+    let resource = &target.resource;
+    if options.manager.is_empty() {
+        let cause = Cause::required("fieldManager", "is required for apply patch");
+        return Err(patch_options(&cause));
+    }
+    let mut config = body.clone();
+    strategy::drop_nulls(&mut config);
+    if json::at(&config, &["metadata", "managedFields"]).is_some() {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    json::default(&mut config, &["metadata", "name"], json!(target.name));
+    let config = create::admit(target, config)?;
+    update::check_name(target, &config)?;
+    let writer = target.writer(options);
+    let old = state.get(&resource.storage, &target.key()).cloned();
+    let live = match &old {
+        Some(old) => served(resource, old),
+        None if target.is_status() => return Err(ApiError::not_found(resource, &target.name)),
+        None => Value::Object(Map::new()),
+    };
+    let merged = managers::apply(&live, &config, &writer, options.force, &resource.schema)?;
+    match old {
+        Some(old) => {
+            let stored = update::finish(state, target, &old, merged, options, false)?;
+            Ok((served(resource, &stored), false))
+        }
+        None => {
+            let stored = create::insert(state, target, merged, options, false)?;
+            Ok((served(resource, &stored), true))
+        }
+    }
+}
+
+/// 422 about the options of a patch.
+pub(crate) fn patch_options(cause: &Cause) -> ApiError {
+    ApiError::invalid_kind(
+        "meta.k8s.io",
+        "PatchOptions",
+        "",
+        std::slice::from_ref(cause),
+    )
+}

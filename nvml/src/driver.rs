@@ -101,14 +101,15 @@ impl Driver {
     }
 
     /// Opens the library again: after a driver restart, or after [`close`](Self::close). Loads the file anew, so a
-    /// replaced driver is picked up. Waits, within bounds, until running jobs are through.
+    /// replaced driver is picked up. Waits, within bounds, until running jobs are through; so it must not be called from
+    /// inside one.
     ///
     /// # Errors
     /// As [`open`](Self::open). After a failure every use of the driver fails with the same error until a later
     /// `reopen` succeeds.
     pub fn reopen(&self) -> Result<(), Error> {
-        let alone = self.alone()?;
-        self.shut(&alone, Error::Closed)?;
+        let alone = self.alone(self.inner.options.call_timeout)?;
+        self.shut(&alone)?;
         self.start(&alone)
     }
 
@@ -118,27 +119,26 @@ impl Driver {
     /// # Errors
     /// [`Error::Hung`] when a running call does not come back; the library then stays open.
     pub fn close(&self) -> Result<(), Error> {
-        let alone = self.alone()?;
-        self.shut(&alone, Error::Closed)
+        let alone = self.alone(self.inner.options.call_timeout)?;
+        self.shut(&alone)
     }
 
-    /// Goes alone into the library; bounded by the longest time that a running job's call may take.
-    pub(crate) fn alone(&self) -> Result<Alone, Error> {
-        let options = &self.inner.options;
-        let limit = options.call_timeout.max(options.write_timeout);
+    /// Goes alone into the library, once everybody else has left it.
+    pub(crate) fn alone(&self, limit: Duration) -> Result<Alone, Error> {
         self.inner.gate.alone(limit)
     }
 
-    /// Shuts the library down; everybody else gets `meanwhile` until [`start`](Self::start).
-    pub(crate) fn shut(&self, alone: &Alone, meanwhile: Error) -> Result<(), Error> {
-        let Some(library) = alone.take(meanwhile) else {
+    /// Shuts the library down.
+    pub(crate) fn shut(&self, alone: &Alone) -> Result<(), Error> {
+        let limit = self.inner.options.call_timeout;
+        self.inner.system.check(limit)?;
+        let Some(library) = alone.take() else {
             return Ok(());
         };
-        let limit = self.inner.options.call_timeout;
         let closed = self
             .inner
             .system
-            .submit("nvmlShutdown", limit, move |_, _, _| drop(library))
+            .enqueue("nvmlShutdown", limit, move |_, _, _| drop(library))
             .and_then(Ticket::wait);
         if let Err(error) = &closed {
             alone.put(Err(error.clone()));
@@ -332,7 +332,7 @@ impl Drop for Inner {
         let limit = self.options.call_timeout;
         let closing = self
             .system
-            .submit("nvmlShutdown", limit, move |_, _, _| drop(library));
+            .enqueue("nvmlShutdown", limit, move |_, _, _| drop(library));
         let inside =
             self.system.is_current() || lock(&self.lanes).values().any(|lane| lane.is_current());
         if let (Ok(ticket), false) = (closing, inside)
@@ -463,8 +463,8 @@ pub(crate) fn resolve(
         return Ok((handle, Arc::clone(uuid)));
     }
     let uuid: Arc<str> = context
-        .text_of::<96, _>(symbol!(library, nvmlDeviceGetUUID), handle)?
-        .into();
+        .text_of::<96, _>(symbol!(library, nvmlDeviceGetUUID), handle)
+        .map(Arc::from)?;
     memory.device = Some((generation, handle, Arc::clone(&uuid)));
     Ok((handle, uuid))
 }

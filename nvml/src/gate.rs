@@ -225,10 +225,10 @@ pub(crate) struct Alone {
 }
 
 impl Alone {
-    /// Takes the library away; until another is put in, everybody else gets `meanwhile`.
-    pub(crate) fn take(&self, meanwhile: Error) -> Option<Arc<Library>> {
+    /// Takes the library away.
+    pub(crate) fn take(&self) -> Option<Arc<Library>> {
         let mut state = lock(&self.gate.state);
-        std::mem::replace(&mut state.library, Err(meanwhile)).ok()
+        std::mem::replace(&mut state.library, Err(Error::Closed)).ok()
     }
 
     /// Puts a freshly opened library in, or the reason why there is none.

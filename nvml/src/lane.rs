@@ -140,13 +140,37 @@ impl Lane {
     }
 
     /// Queues a job, unless the lane hangs. `limit` bounds what the job does outside NVML calls.
+    ///
+    /// A job that is refused is dropped on the calling thread; what must not be dropped there goes by
+    /// [`enqueue`](Self::enqueue).
     pub(crate) fn submit<T: Send + 'static>(
         &self,
         label: &'static str,
         limit: Duration,
         job: impl FnOnce(&mut Memory, &Progress, &AtomicBool) -> T + Send + 'static,
     ) -> Result<Ticket<T>, Error> {
-        self.progress.check(limit)?;
+        self.check(limit)?;
+        self.enqueue(label, limit, job)
+    }
+
+    /// The error to give when this lane hangs or is the calling thread's own, which must not wait for itself.
+    pub(crate) fn check(&self, limit: Duration) -> Result<(), Error> {
+        if self.is_current() {
+            return Err(Error::System {
+                what: "a batch of driver calls cannot wait for another on the same GPU",
+                reason: "it would wait for itself".into(),
+            });
+        }
+        self.progress.check(limit).map(|_| ())
+    }
+
+    /// Queues a job even while the lane hangs; it runs, and is dropped, on the lane's thread.
+    pub(crate) fn enqueue<T: Send + 'static>(
+        &self,
+        label: &'static str,
+        limit: Duration,
+        job: impl FnOnce(&mut Memory, &Progress, &AtomicBool) -> T + Send + 'static,
+    ) -> Result<Ticket<T>, Error> {
         let slot = Arc::new(Slot::default());
         let theirs = Arc::clone(&slot);
         let work: Job = Box::new(move |memory, progress| {

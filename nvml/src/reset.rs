@@ -32,9 +32,9 @@ impl Driver {
             .iter()
             .map(|gpu| gpu.run(|device| Ok((device.gpu_ref(), device.pci()?))))
             .collect();
-        let alone = self.alone()?;
-        self.shut(&alone, Error::Closed)?;
         let options = self.options();
+        let alone = self.alone(options.write_timeout.max(options.call_timeout))?;
+        self.shut(&alone)?;
         let results = targets
             .into_iter()
             .map(|target| {
@@ -222,9 +222,17 @@ mod tests {
         if let Some(script) = script {
             let folder = root.path().join("usr/bin");
             std::fs::create_dir_all(&folder).unwrap();
-            let file = folder.join("nvidia-smi");
-            std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
-            std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+            let draft = folder.join("draft");
+            std::fs::write(&draft, format!("#!/bin/sh\n{script}\n")).unwrap();
+            std::fs::set_permissions(&draft, PermissionsExt::from_mode(0o755)).unwrap();
+            // Copied by another process: a file that this one has open for writing while another test forks cannot be
+            // executed ("text file busy").
+            let copied = Command::new("cp")
+                .arg("-p")
+                .arg(&draft)
+                .arg(folder.join("nvidia-smi"))
+                .status();
+            assert!(copied.unwrap().success());
         }
         let device = root.path().join("sys/bus/pci/devices/0000:53:00.0");
         std::fs::create_dir_all(&device).unwrap();

@@ -85,12 +85,15 @@ impl Driver {
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         let generation = self.generation();
         let versions = self.versions()?;
-        let gpus = self
-            .for_each_gpu(|device| device.info())?
-            .into_iter()
-            .zip(0..)
-            .map(|(info, index)| info.map(|info| GpuInfo { index, ..info }))
-            .collect();
+        let gpus = self.for_each_gpu(|device| device.info())?;
+        // Gone in the middle: that is no GPU's own trouble.
+        if let Some(error) = gpus
+            .iter()
+            .filter_map(|gpu| gpu.as_ref().err())
+            .find(|error| error.is_driver_gone())
+        {
+            return Err(error.clone());
+        }
         Ok(Snapshot {
             generation,
             versions,

@@ -245,7 +245,8 @@ impl Watcher {
             limits: control.limits,
             gpu: progress.gpu(),
             progress: &progress,
-            abandoned: &control.stop,
+            // Stopping is looked at between waits: an event set that exists must be freed first.
+            abandoned: &AtomicBool::new(false),
         };
         let count = context.get(symbol!(library, nvmlDeviceGetCount_v2))?;
         ensure(&control, &self.sender, count)?;
@@ -301,8 +302,6 @@ impl Watcher {
             let event = match answer {
                 Ok(()) => Some(data),
                 Err(error) if error.code() == Some(Code::TIMEOUT) => None,
-                // Stopped between two calls.
-                Err(_) if self.control.is_over() => return Ok(Left::Asked),
                 Err(error) => return Err(error),
             };
             if !watching {

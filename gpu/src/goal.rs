@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::{Board, GpuInstance, Layout, Profile};
 
 /// How one GPU shall be cut.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Goal {
     /// MIG on or off, and nothing else: with MIG on, whatever instances there are stay.
     Mode(bool),

@@ -3,7 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod boards;
+mod driver;
+mod named;
 mod naming;
 mod placement;
+mod plan_properties;
+mod planning;
 mod profile;
 mod reference;

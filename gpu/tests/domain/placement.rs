@@ -114,6 +114,17 @@ fn a_huge_number_is_answered_at_once() {
     );
 }
 
+#[test]
+fn the_drivers_count_holds_where_geometry_allows_more() {
+    let mut board = h100_80();
+    board
+        .profiles
+        .iter_mut()
+        .for_each(|profile| profile.max_instances = 2);
+    let error = place(&board, &[at(19, 0, 1)], &counts(&[19, 19])).unwrap_err();
+    assert_eq!(error.missing, BTreeMap::from([(19, 1)]));
+}
+
 /// An engine table at odds with itself (seven instances with two copy engines each, ten in all) constrains nothing.
 #[test]
 fn an_inconsistent_engine_table_forbids_nothing() {

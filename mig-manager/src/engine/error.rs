@@ -1,0 +1,232 @@
+//! How an operation on the node's GPUs can end badly, and the exit code that says so.
+
+use std::fmt;
+
+use gpu::{Client, Impossible};
+
+use super::event::GpuId;
+use super::journal::JournalError;
+use super::lock::LockError;
+use crate::checkpoint::CheckpointError;
+use crate::hooks::HookError;
+use crate::select::SelectError;
+use crate::strict::DocumentError;
+
+/// Why the node does not have the layout that was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The node's hardware cannot do it. Nothing was touched.
+    #[error("{}", lines(.0))]
+    Impossible(Vec<Refusal>),
+    /// Somebody uses what would have to change. Nothing was touched, or everything was put back.
+    #[error("{}", lines(.0))]
+    InUse(Vec<Blocked>),
+    /// MIG mode is set but counts only after a reset, which was not wanted or not possible.
+    #[error("{}", lines(.0))]
+    NeedsReset(Vec<ResetNeeded>),
+    /// A config cannot be read. Nothing was touched.
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    /// The driver as a whole does not answer. Nothing was touched.
+    #[error(transparent)]
+    Driver(#[from] nvml::Error),
+    /// The change failed on these GPUs.
+    #[error("{}; {}", lines(.failures), aftermath(.left))]
+    Failed {
+        /// What went wrong where.
+        failures: Vec<GpuFailure>,
+        /// GPUs that are not as they were before; empty when everything was undone.
+        left: Vec<Left>,
+    },
+    /// A hook failed.
+    #[error("{source}{}", if *.changed { "; the GPUs are changed all the same" } else { "; no GPU was touched" })]
+    Hook {
+        /// Which and why.
+        source: HookError,
+        /// Whether the GPUs have the new layout.
+        changed: bool,
+    },
+    /// Another apply runs, or the lock file cannot be used. Nothing was touched.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The journal cannot be kept. Nothing was touched.
+    #[error("cannot keep a journal, so nothing was touched: {0}")]
+    Journal(#[from] JournalError),
+}
+
+/// One reason why the node cannot have a layout.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The specs do not suit the node's GPUs.
+    #[error(transparent)]
+    Select(#[from] SelectError),
+    /// A GPU cannot be cut like this.
+    #[error("{gpu}: {reason}")]
+    Gpu {
+        /// The GPU.
+        gpu: GpuId,
+        /// Why.
+        reason: Impossible,
+    },
+    /// A checkpoint is of another board.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// A checkpoint speaks of a GPU that the node does not have.
+    #[error("the checkpoint has {uuid}, which is not in this node")]
+    NoSuchGpu {
+        /// UUID.
+        uuid: String,
+    },
+}
+
+/// A GPU that cannot be changed because of its users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// The GPU.
+    pub gpu: GpuId,
+    /// Who; empty when the driver says "in use" without saying by whom.
+    pub clients: Vec<Client>,
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { gpu, clients } = self;
+        if clients.is_empty() {
+            return write!(
+                f,
+                "{gpu} is in use by a process that the driver does not name: stop monitoring agents, persistence and display services"
+            );
+        }
+        write!(f, "{gpu} is in use by ")?;
+        for (i, client) in clients.iter().enumerate() {
+            let comma = if i > 0 { ", " } else { "" };
+            write!(f, "{comma}{}", super::plan::client(client))?;
+        }
+        Ok(())
+    }
+}
+
+/// A GPU whose MIG mode waits for a reset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResetNeeded {
+    /// The GPU.
+    pub gpu: GpuId,
+    /// Why it was not reset.
+    pub reason: String,
+}
+
+impl fmt::Display for ResetNeeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: the MIG mode counts only after a reset or reboot: {}",
+            self.gpu, self.reason
+        )
+    }
+}
+
+/// What went wrong on one GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuFailure {
+    /// The GPU.
+    pub gpu: GpuId,
+    /// How.
+    pub cause: Cause,
+}
+
+impl fmt::Display for GpuFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            // These name the GPU themselves.
+            Cause::InUse(blocked) => blocked.fmt(f),
+            Cause::NeedsReset(needed) => needed.fmt(f),
+            Cause::Driver { doing, error } => write!(f, "{}: {doing}: {error}", self.gpu),
+            other => write!(f, "{}: {other}", self.gpu),
+        }
+    }
+}
+
+/// The ways in which one GPU fails.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Cause {
+    /// Its users.
+    #[error("{0}")]
+    InUse(Blocked),
+    /// A reset that did not happen.
+    #[error("{0}")]
+    NeedsReset(ResetNeeded),
+    /// A driver call.
+    #[error("{doing}: {error}")]
+    Driver {
+        /// The step, or the look at the GPU.
+        doing: String,
+        /// The driver's answer.
+        error: nvml::Error,
+    },
+    /// It turned out impossible once MIG was on and the driver listed its profiles.
+    #[error("{0}")]
+    Impossible(Impossible),
+    /// All calls succeeded, but what was read back is something else.
+    #[error("all steps succeeded, but the GPU has {found}, not {wanted}")]
+    Mismatch {
+        /// What it has.
+        found: String,
+        /// What it should have.
+        wanted: String,
+    },
+    /// The journal could not be written before the next step.
+    #[error("stopped, because the journal cannot be written: {0}")]
+    Journal(String),
+    /// Nothing wrong here: another GPU failed first, and all go back.
+    #[error("stopped, because another GPU failed")]
+    Stopped,
+}
+
+/// A GPU that is neither as it was nor known to be as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The GPU.
+    pub gpu: GpuId,
+    /// Why it was left; `None` when the policy says so.
+    pub cause: Option<Cause>,
+}
+
+fn lines<T: fmt::Display>(items: &[T]) -> String {
+    let shown: Vec<String> = items.iter().map(ToString::to_string).collect();
+    shown.join("; ")
+}
+
+fn aftermath(left: &[Left]) -> String {
+    if left.is_empty() {
+        return "everything was put back as it was".to_owned();
+    }
+    let gpus: Vec<String> = left
+        .iter()
+        .map(|l| match &l.cause {
+            Some(cause) => format!("{} ({cause})", l.gpu),
+            None => l.gpu.to_string(),
+        })
+        .collect();
+    format!("not put back: {}", gpus.join(", "))
+}
+
+impl Error {
+    /// The exit code of `lathe mig` for this error (the table in `lathe mig --help`).
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Document(_) => 2,
+            Self::Impossible(_) => 3,
+            Self::InUse(_) | Self::Lock(LockError::Held { .. }) => 4,
+            Self::NeedsReset(_) => 5,
+            Self::Driver(_) => 6,
+            Self::Failed { left, .. } if !left.is_empty() => 8,
+            Self::Hook { changed: true, .. } => 8,
+            Self::Failed { .. } | Self::Hook { .. } | Self::Lock(_) | Self::Journal(_) => 7,
+        }
+    }
+
+    /// Whether the same request may succeed later without anybody changing it: users leave, a driver comes back.
+    pub fn is_transient(&self) -> bool {
+        !matches!(self, Self::Impossible(_) | Self::Document(_))
+    }
+}

@@ -1,0 +1,226 @@
+//! Bringing one GPU to a goal: look, plan, take the steps, look again and compare.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use gpu::{Goal, GpuPlan, Impossible, Placement, Step};
+use nvml::Gpu;
+
+use super::error::{Blocked, Cause, ResetNeeded};
+use super::event::{Event, GpuId, Progress, Purpose};
+use super::journal::Journal;
+use super::look::{Seen, look_at};
+use super::plan::{Verdict, describe, describe_goal, verdict};
+use super::write::{Answer, take};
+
+/// How a GPU came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reached {
+    /// As wanted, read back.
+    Goal,
+    /// MIG mode is set but waits for a reset that was not to be made.
+    AwaitsReset,
+}
+
+/// What all GPUs of an apply share.
+pub(crate) struct Work<'a> {
+    pub(crate) journal: &'a Journal,
+    pub(crate) purpose: Purpose,
+    pub(crate) skip_reset: bool,
+    /// Set when the others are to stop before their next step.
+    pub(crate) stop: &'a AtomicBool,
+    pub(crate) progress: &'a Progress<'a>,
+}
+
+/// One GPU's way to its goal.
+struct Way<'a> {
+    work: &'a Work<'a>,
+    gpu: &'a Gpu,
+    id: &'a GpuId,
+    touched: bool,
+}
+
+/// The end of the way: whether any step was begun, and how it came out.
+pub(crate) struct End {
+    pub(crate) touched: bool,
+    pub(crate) result: Result<Reached, Cause>,
+}
+
+/// Brings a GPU to a goal. What it has now is looked at afresh.
+pub(crate) fn reach(work: &Work<'_>, gpu: &Gpu, id: &GpuId, goal: &Goal) -> End {
+    let mut way = Way {
+        work,
+        gpu,
+        id,
+        touched: false,
+    };
+    let result = way.go(goal);
+    let purpose = work.purpose;
+    match &result {
+        Ok(Reached::Goal) => (work.progress)(&Event::Reached {
+            gpu: id.clone(),
+            purpose,
+        }),
+        Ok(Reached::AwaitsReset) => {}
+        Err(cause) => (work.progress)(&Event::Failed {
+            gpu: id.clone(),
+            purpose,
+            reason: cause.to_string(),
+        }),
+    }
+    End {
+        touched: way.touched,
+        result,
+    }
+}
+
+impl Way<'_> {
+    fn go(&mut self, goal: &Goal) -> Result<Reached, Cause> {
+        let mut seen = self.look()?;
+        let mut plan = match verdict(&seen, goal) {
+            Verdict::Unchanged { .. } => return Ok(Reached::Goal),
+            Verdict::Unreadable { reason } => return Err(looking(reason)),
+            Verdict::Impossible { reason } => return Err(Cause::Impossible(reason)),
+            Verdict::Change { plan } => plan,
+            Verdict::ModeFirst { plan } => {
+                if self.take_all(&seen, &plan)? == Reached::AwaitsReset {
+                    return Ok(Reached::AwaitsReset);
+                }
+                seen = self.look()?;
+                self.planned(&seen, goal).map_err(Cause::Impossible)?
+            }
+        };
+        // The driver tells the compute profiles of a GPU instance only once it exists, so what was planned by rule may
+        // differ from what it offers; one more round settles that.
+        for last in [false, true] {
+            if self.take_all(&seen, &plan)? == Reached::AwaitsReset {
+                return Ok(Reached::AwaitsReset);
+            }
+            seen = self.look()?;
+            if gpu::matches(seen.board.as_ref(), &seen.observed, goal) {
+                return Ok(Reached::Goal);
+            }
+            if last {
+                break;
+            }
+            plan = self.planned(&seen, goal).map_err(Cause::Impossible)?;
+        }
+        Err(Cause::Mismatch {
+            found: describe(&seen),
+            wanted: describe_goal(goal, seen.board.as_ref()),
+        })
+    }
+
+    fn look(&self) -> Result<Seen, Cause> {
+        look_at(self.gpu).map_err(looking)
+    }
+
+    fn planned(&self, seen: &Seen, goal: &Goal) -> Result<GpuPlan, Impossible> {
+        gpu::plan(seen.board.as_ref(), &seen.observed, goal)
+    }
+
+    fn take_all(&mut self, seen: &Seen, plan: &GpuPlan) -> Result<Reached, Cause> {
+        if !plan.blockers.is_empty() {
+            return Err(Cause::InUse(Blocked {
+                gpu: self.id.clone(),
+                clients: plan.blockers.clone(),
+            }));
+        }
+        let mut instances: BTreeMap<Placement, u32> = seen
+            .observed
+            .layout
+            .instances
+            .iter()
+            .map(|i| (i.placement, i.id))
+            .collect();
+        let steps = plan.steps();
+        let of = steps.len();
+        for (step, number) in steps.into_iter().zip(1..) {
+            if self.work.stop.load(Ordering::Relaxed) {
+                return Err(Cause::Stopped);
+            }
+            if step == Step::Reset {
+                match self.before_reset()? {
+                    Some(Reached::Goal) => continue,
+                    Some(awaits) => return Ok(awaits),
+                    None => {}
+                }
+            }
+            self.announce(&step, number, of)?;
+            let began = Instant::now();
+            self.take(&step, &mut instances)?;
+            (self.work.progress)(&Event::Done {
+                gpu: self.id.clone(),
+                number,
+                took: began.elapsed(),
+            });
+        }
+        Ok(Reached::Goal)
+    }
+
+    /// Whether the reset can be left out: the driver made one inside the mode change (`Goal`), or none is to be made
+    /// (`AwaitsReset`).
+    fn before_reset(&self) -> Result<Option<Reached>, Cause> {
+        let observed = self.look()?.observed;
+        Ok(if observed.pending_mig == observed.layout.mig_enabled {
+            Some(Reached::Goal)
+        } else if self.work.skip_reset {
+            Some(Reached::AwaitsReset)
+        } else {
+            None
+        })
+    }
+
+    fn announce(&mut self, step: &Step, number: usize, of: usize) -> Result<(), Cause> {
+        let recorded = self.work.journal.step(&self.id.uuid, &step.to_string());
+        recorded.map_err(|e| Cause::Journal(e.to_string()))?;
+        self.touched = true;
+        (self.work.progress)(&Event::Started {
+            gpu: self.id.clone(),
+            purpose: self.work.purpose,
+            number,
+            of,
+            step: step.clone(),
+        });
+        Ok(())
+    }
+
+    fn take(&self, step: &Step, instances: &mut BTreeMap<Placement, u32>) -> Result<(), Cause> {
+        match take(self.gpu, step, instances) {
+            Ok(Answer::Done) => Ok(()),
+            Ok(Answer::Created { placement, id }) => {
+                instances.insert(placement, id);
+                Ok(())
+            }
+            Ok(Answer::InUse) => Err(self.in_use()),
+            Err(error) if error.is_in_use() => Err(self.in_use()),
+            Err(error @ nvml::Error::Reset { .. }) => Err(Cause::NeedsReset(ResetNeeded {
+                gpu: self.id.clone(),
+                reason: error.to_string(),
+            })),
+            Err(error) => Err(Cause::Driver {
+                doing: step.to_string(),
+                error,
+            }),
+        }
+    }
+
+    /// The driver says "in use"; who it is shows in a fresh look, if at all.
+    fn in_use(&self) -> Cause {
+        Cause::InUse(Blocked {
+            gpu: self.id.clone(),
+            clients: self
+                .look()
+                .map(|seen| seen.observed.clients)
+                .unwrap_or_default(),
+        })
+    }
+}
+
+fn looking(error: nvml::Error) -> Cause {
+    Cause::Driver {
+        doing: "reading its state".to_owned(),
+        error,
+    }
+}

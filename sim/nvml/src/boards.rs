@@ -46,8 +46,10 @@ boards![
     "rtx-pro-6000-96gb",
     "l40s-48gb",
     "t4-16gb",
-    "dgx-display",
 ];
+
+/// Boards that are only part of a preset.
+const PARTS: &[(&str, &str)] = &[("dgx-display", include_str!("../boards/dgx-display.yaml"))];
 
 /// Names of the boards, in the order of their generations.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -58,6 +60,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 pub fn load(name: &str) -> Result<Board, Error> {
     let (_, text) = BOARDS
         .iter()
+        .chain(PARTS)
         .find(|(known, _)| *known == name)
         .ok_or_else(|| Error::Unknown(name.to_owned()))?;
     parse(name, text)

@@ -16,7 +16,7 @@ use std::{
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps};
 
-use crate::model::Node;
+use crate::{model::Node, reset_files::ResetFiles, tree};
 
 /// Name of the state file.
 pub const STATE_FILE: &str = "state.json";
@@ -48,6 +48,7 @@ pub struct Store {
     folder: PathBuf,
     directory: OwnedFd,
     cached: Mutex<Option<Cached>>,
+    resets: ResetFiles,
     /// Writers of this process queue here, so that only one of them tries for the file lock.
     writer: Mutex<()>,
 }
@@ -81,6 +82,7 @@ impl Store {
             folder,
             directory,
             cached: Mutex::new(None),
+            resets: ResetFiles::new(),
             writer: Mutex::new(()),
         })
     }
@@ -90,12 +92,13 @@ impl Store {
         &self.folder
     }
 
-    /// Writes the first state of a node and opens its store.
+    /// Writes the first state of a node and its tree, and opens its store.
     pub fn create(folder: impl Into<PathBuf>, node: Node) -> io::Result<Store> {
         let store = Store::open(folder)?;
         {
             let _writer = guard(&store.writer);
             let _lock = store.lock()?;
+            tree::create(&node)?;
             store.write(node)?;
         }
         Ok(store)
@@ -103,6 +106,14 @@ impl Store {
 
     /// The state as it is.
     pub fn load(&self) -> io::Result<Arc<Node>> {
+        if self.resets.touched() {
+            // The update looks at the files itself.
+            self.update(|_| ())?;
+        }
+        self.current()
+    }
+
+    fn current(&self) -> io::Result<Arc<Node>> {
         let stamp = self.stamp()?;
         if let Some(cached) = guard(&self.cached)
             .as_ref()
@@ -119,15 +130,25 @@ impl Store {
     pub fn update<T>(&self, change: impl FnOnce(&mut Node) -> T) -> io::Result<T> {
         let _writer = guard(&self.writer);
         let _lock = self.lock()?;
-        let before = self.load()?;
+        let before = self.current()?;
+        tree::mend(&self.folder, &before)?;
         let mut node = Node::clone(&before);
         node.reap(is_alive);
+        self.resets.take(&before, |gpu| {
+            // The kernel would say EBUSY to the writer; a file has no way to, so a refused reset leaves things as they are.
+            let _ = node.reset(gpu, 0);
+        })?;
         let result = change(&mut node);
         if node == *before {
             return Ok(result);
         }
         node.settle(&before, now_us(&before));
-        self.write(node)?;
+        let shows = tree::announce(&self.folder, &before, &node)?;
+        let after = self.write(node)?;
+        if shows {
+            tree::follow(&self.folder, &before, &after)?;
+            self.resets.watch(&after);
+        }
         Ok(result)
     }
 
@@ -160,6 +181,7 @@ impl Store {
             with_path(&path, io::Error::new(io::ErrorKind::InvalidData, reason))
         })?;
         let node = Arc::new(node);
+        self.resets.watch(&node);
         *guard(&self.cached) = Some(Cached {
             stamp,
             node: Arc::clone(&node),
@@ -167,7 +189,7 @@ impl Store {
         Ok(node)
     }
 
-    fn write(&self, mut node: Node) -> io::Result<()> {
+    fn write(&self, mut node: Node) -> io::Result<Arc<Node>> {
         node.sequence += 1;
         node.link()
             .map_err(|reason| io::Error::new(io::ErrorKind::InvalidInput, reason))?;
@@ -198,11 +220,12 @@ impl Store {
             nanoseconds: stat.st_mtime_nsec,
             size: stat.st_size,
         };
+        let node = Arc::new(node);
         *guard(&self.cached) = Some(Cached {
             stamp,
-            node: Arc::new(node),
+            node: Arc::clone(&node),
         });
-        Ok(())
+        Ok(node)
     }
 
     /// The lock of the state; released when dropped, and by the kernel when the process dies.

@@ -131,6 +131,7 @@ pub struct NumaNode {
 
 /// The machine around the GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Machine {
     /// DMI product name.
     pub product: String,

@@ -1,0 +1,44 @@
+//! `/dev`: the driver's device nodes, as plain files.
+//!
+//! They outlive the driver, as the real ones do: only the capability nodes follow the instances.
+
+use super::{
+    Entry, Tree,
+    proc::{compute_minor, instance_minor},
+};
+use crate::model::Node;
+
+pub(super) fn render(node: &Node, tree: &mut Tree) {
+    let mut touch = |path: String, mode: u32| {
+        tree.insert(path.into(), Entry::Touch(mode));
+    };
+    for name in [
+        "nvidiactl",
+        "nvidia-uvm",
+        "nvidia-uvm-tools",
+        "nvidia-modeset",
+    ] {
+        touch(format!("dev/{name}"), 0o666);
+    }
+    touch("dev/nvidia-caps/nvidia-cap1".into(), 0o400);
+    touch("dev/nvidia-caps/nvidia-cap2".into(), 0o444);
+    for gpu in &node.gpus {
+        touch(format!("dev/nvidia{}", gpu.minor), 0o666);
+        for instance in &gpu.mig.instances {
+            touch(
+                format!(
+                    "dev/nvidia-caps/nvidia-cap{}",
+                    instance_minor(gpu.minor, instance.id)
+                ),
+                0o444,
+            );
+            for compute in &instance.compute {
+                let minor = compute_minor(gpu.minor, instance.id, compute.id);
+                touch(format!("dev/nvidia-caps/nvidia-cap{minor}"), 0o444);
+            }
+        }
+    }
+    for (number, _) in node.machine.switches.iter().enumerate() {
+        touch(format!("dev/nvidia-nvswitch{number}"), 0o666);
+    }
+}

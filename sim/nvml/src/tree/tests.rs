@@ -1,0 +1,1 @@
+//! The tree against what a driver's files look like.

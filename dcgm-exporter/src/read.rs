@@ -1,0 +1,530 @@
+//! Reads one GPU: every value of every selected family, for the GPU or for its instances.
+//!
+//! An answer that means "not on this hardware" is an absent value. Any other failure costs the one value and is reported,
+//! unless it means that the GPU or the driver is gone: then nothing more is asked.
+
+use std::time::Instant;
+
+use nvml::{Device, Error, Field, GpmMetric, Optional as _};
+
+use crate::counters::Counters;
+use crate::fields::{Clock, Level, Memory, Rows, Scale, Source, Text, Utilisation};
+use crate::labels::{Identity, LabelStyle};
+use crate::rates::{Count, nvlink_mb_per_second};
+use crate::state::{GpmValues, State, Windows};
+use crate::value::{Entity, Failure, Value};
+
+/// DCGM discards what no silicon survives (`DcgmCacheManager`).
+const MAX_CELSIUS: u64 = 200;
+
+/// KiB sent and KiB received over NVLink, payload only (`NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX`, `…_RX`).
+const NVLINK_DATA: [u32; 2] = [138, 139];
+
+/// What is to be read; the same for every GPU and every collection.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) counters: Counters,
+    pub(crate) style: LabelStyle,
+    /// GPM metrics of all families that have one, without repetition.
+    metrics: Vec<GpmMetric>,
+}
+
+impl Plan {
+    pub(crate) fn new(counters: Counters, style: LabelStyle) -> Self {
+        let mut metrics: Vec<GpmMetric> = Vec::new();
+        for counter in &counters.families {
+            if let Source::Gpm { metric, .. } = counter.field.source {
+                metrics.push(GpmMetric(metric));
+            }
+        }
+        Self {
+            counters,
+            style,
+            metrics,
+        }
+    }
+}
+
+/// Which entities of one GPU are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// The instances if there are any, else the GPU.
+    Flex,
+    /// Exactly these.
+    Named {
+        /// The GPU itself.
+        gpu: bool,
+        /// Its instances.
+        instances: bool,
+    },
+}
+
+/// The driver's versions, for label rows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct VersionTexts {
+    pub(crate) driver: Option<String>,
+    pub(crate) nvml: Option<String>,
+}
+
+/// One GPU as read.
+#[derive(Debug, Default)]
+pub(crate) struct GpuReading {
+    /// The whole GPU, where it is wanted.
+    pub(crate) gpu: Option<Entity>,
+    /// Its instances, ascending by id, where they are wanted.
+    pub(crate) instances: Vec<Entity>,
+    pub(crate) failures: Vec<Failure>,
+    /// Whether values wait for a second reading.
+    pub(crate) half: bool,
+}
+
+/// A GPU instance: its profile, its id, and a MIG device in it.
+struct Instance<'a> {
+    id: u32,
+    profile: String,
+    device: Device<'a>,
+}
+
+/// Reads a GPU.
+///
+/// # Errors
+/// When the GPU or the driver is gone.
+pub(crate) fn read_gpu(
+    device: &Device<'_>,
+    plan: &Plan,
+    wanted: Wanted,
+    versions: &VersionTexts,
+    state: &State,
+    now: Instant,
+) -> Result<GpuReading, Error> {
+    let mut taken = state.take(device.uuid());
+    let mut reader = Reader {
+        device,
+        plan,
+        state,
+        now,
+        windows: &mut taken.windows,
+        failures: Vec::new(),
+    };
+    let reading = reader.read(wanted, versions);
+    let failures = reader.failures;
+    let half = taken.windows.any_half();
+    state.put(device.uuid(), taken);
+    reading.map(|reading| GpuReading {
+        failures,
+        half,
+        ..reading
+    })
+}
+
+struct Reader<'a, 'd> {
+    device: &'a Device<'d>,
+    plan: &'a Plan,
+    state: &'a State,
+    now: Instant,
+    windows: &'a mut Windows,
+    failures: Vec<Failure>,
+}
+
+impl<'d> Reader<'_, 'd> {
+    /// `None` for what the hardware lacks, and for a failure, which is noted.
+    fn value<T>(&mut self, answer: Result<T, Error>) -> Result<Option<T>, Error> {
+        match answer.readable() {
+            Ok(value) => Ok(value),
+            Err(error) if error.is_gpu_lost() || error.is_hung() || error.is_driver_gone() => {
+                Err(error)
+            }
+            Err(error) => {
+                self.failures
+                    .push(failure(self.device.gpu_ref().index, &error));
+                Ok(None)
+            }
+        }
+    }
+
+    fn read(&mut self, wanted: Wanted, versions: &VersionTexts) -> Result<GpuReading, Error> {
+        let device = self.device;
+        let instances = match wanted {
+            Wanted::Named {
+                instances: false, ..
+            } => Vec::new(),
+            _ => self.instances()?,
+        };
+        let whole = match wanted {
+            Wanted::Flex => instances.is_empty(),
+            Wanted::Named { gpu, .. } => gpu,
+        };
+        let pci = device.pci()?;
+        let model = device.name()?;
+        let minor = self.value(device.minor())?;
+        let texts = self.texts(versions)?;
+        let identity = Identity {
+            gpu: device.gpu_ref().index,
+            uuid: device.uuid(),
+            pci_bus_id: &pci.bus_id,
+            minor,
+            model: &model,
+            instance: None,
+        };
+        let values = self.gpu_values(whole)?;
+        let style = &self.plan.style;
+        let mut reading = GpuReading::default();
+        for instance in &instances {
+            let identity = Identity {
+                instance: Some((&instance.profile, instance.id)),
+                ..identity
+            };
+            reading.instances.push(Entity {
+                labels: style.render(&identity, &texts),
+                values: self.instance_values(instance, &values)?,
+            });
+        }
+        self.windows.gpm.retain(|id, _| match id {
+            None => whole,
+            Some(id) => instances.iter().any(|instance| instance.id == *id),
+        });
+        if whole {
+            reading.gpu = Some(Entity {
+                labels: style.render(&identity, &texts),
+                values,
+            });
+        }
+        Ok(reading)
+    }
+
+    /// Instances that have a MIG device, ascending by id; several MIG devices of one instance are one entity.
+    ///
+    /// An instance without a compute instance runs nothing, and the driver has no handle to read it by.
+    fn instances(&mut self) -> Result<Vec<Instance<'d>>, Error> {
+        let devices = self.value(self.device.mig_devices())?.unwrap_or_default();
+        let mut instances: Vec<Instance<'d>> = Vec::new();
+        for (_, device) in devices {
+            let Some(id) = self.value(device.gpu_instance_id())? else {
+                continue;
+            };
+            if instances.iter().any(|instance| instance.id == id) {
+                continue;
+            }
+            let name = self.value(device.name())?.unwrap_or_default();
+            instances.push(Instance {
+                id,
+                profile: instance_profile(&name).to_owned(),
+                device,
+            });
+        }
+        instances.sort_by_key(|instance| instance.id);
+        Ok(instances)
+    }
+
+    fn texts(&mut self, versions: &VersionTexts) -> Result<Vec<(&'static str, String)>, Error> {
+        let mut texts = Vec::new();
+        for counter in &self.plan.counters.labels {
+            let Source::Text(text) = counter.field.source else {
+                continue;
+            };
+            let value = match text {
+                Text::DriverVersion => versions.driver.clone(),
+                Text::NvmlVersion => versions.nvml.clone(),
+                Text::Serial => self.value(self.device.serial())?,
+            };
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
+                texts.push((counter.field.name, value));
+            }
+        }
+        Ok(texts)
+    }
+
+    /// The GPU's values. Those that only make sense for the whole GPU are read only when it is an entity.
+    fn gpu_values(&mut self, whole: bool) -> Result<Vec<Option<Value>>, Error> {
+        let plan = self.plan;
+        let mut values = self.field_values()?;
+        let (mut utilisation, mut memory, mut rows, mut gpm) = (None, None, None, None);
+        for (i, counter) in plan.counters.families.iter().enumerate() {
+            if !whole && counter.field.level != Level::Gpu {
+                continue;
+            }
+            let device = self.device;
+            let value = match counter.field.source {
+                Source::FieldValue { .. } => continue,
+                Source::Text(_) | Source::Nothing => None,
+                Source::Clock(clock) => int(self.value(device.clock(driver_clock(clock)))?),
+                Source::Temperature => self
+                    .value(device.temperature())?
+                    .and_then(|celsius| u64::try_from(celsius).ok())
+                    .filter(|&celsius| celsius <= MAX_CELSIUS)
+                    .map(Value::Int),
+                Source::Power => self
+                    .value(device.power_usage())?
+                    .map(|mw| Value::Double(f64::from(mw) / 1000.0)),
+                Source::Energy => self.value(device.energy())?.map(Value::Int),
+                Source::PcieReplays => int(self.value(device.pcie_replays())?),
+                Source::Utilisation(Utilisation::Encoder) => {
+                    int(self.value(device.encoder_utilization())?)
+                }
+                Source::Utilisation(Utilisation::Decoder) => {
+                    int(self.value(device.decoder_utilization())?)
+                }
+                Source::Utilisation(kind) => {
+                    let both = match utilisation {
+                        Some(read) => read,
+                        None => *utilisation.insert(self.value(device.utilization())?),
+                    };
+                    int(both.map(|both| {
+                        if kind == Utilisation::Gpu {
+                            both.gpu
+                        } else {
+                            both.memory
+                        }
+                    }))
+                }
+                Source::Memory(part) => {
+                    let read = match memory {
+                        Some(read) => read,
+                        None => *memory.insert(self.value(device.memory())?),
+                    };
+                    read.and_then(|read| memory_value(read, part))
+                }
+                Source::RemappedRows(kind) => {
+                    let read = match rows {
+                        Some(read) => read,
+                        None => *rows.insert(self.value(device.remapped_rows())?),
+                    };
+                    read.map(|read| rows_value(read, kind))
+                }
+                Source::NvlinkRate => self.nvlink()?.map(Value::Int),
+                Source::Gpm { scale, .. } => {
+                    if gpm.is_none() {
+                        gpm = Some(self.gpm(None)?);
+                    }
+                    gpm_value(plan, gpm.as_ref().and_then(Option::as_ref), i, scale)
+                }
+                Source::LastXid => self.state.xid(device.uuid(), None).map(Value::Xid),
+                Source::Licence => self
+                    .value(device.vgpu_licensed())?
+                    .flatten()
+                    .map(|held| Value::Int(held.into())),
+            };
+            values[i] = value;
+        }
+        Ok(values)
+    }
+
+    /// All families that are a field value, with one call.
+    fn field_values(&mut self) -> Result<Vec<Option<Value>>, Error> {
+        let families = &self.plan.counters.families;
+        let mut values = vec![None; families.len()];
+        let mut asked = Vec::new();
+        for (i, counter) in families.iter().enumerate() {
+            if let Source::FieldValue { id, scale } = counter.field.source {
+                asked.push((i, Field::new(id), scale));
+            }
+        }
+        if asked.is_empty() {
+            return Ok(values);
+        }
+        let fields: Vec<Field> = asked.iter().map(|&(_, field, _)| field).collect();
+        let answers = self.value(self.device.fields(&fields))?.unwrap_or_default();
+        for ((i, _, scale), answer) in asked.into_iter().zip(answers) {
+            // Which fields a board answers is its own affair, so a code here is an absent value whatever it says.
+            let Ok(answer) = answer else { continue };
+            // The driver mislabels temperatures: only the low half is one.
+            let raw = if scale == Scale::Celsius {
+                answer.low_u32().into()
+            } else {
+                answer.as_u64()
+            };
+            values[i] = match scale {
+                Scale::Celsius => (raw <= MAX_CELSIUS).then_some(Value::Int(raw)),
+                Scale::MilliToWatts => Some(Value::Double(raw as f64 / 1000.0)),
+                Scale::Count | Scale::PercentToRatio | Scale::MibToBytes => Some(Value::Int(raw)),
+            };
+        }
+        Ok(values)
+    }
+
+    fn nvlink(&mut self) -> Result<Option<u64>, Error> {
+        let device = self.device;
+        let fields = NVLINK_DATA.map(|id| Field::scoped(id, nvml::ALL_LINKS));
+        let read = || {
+            let answers = device.fields(&fields)?;
+            let [Ok(sent), Ok(received)] = answers[..] else {
+                return Ok(None);
+            };
+            let value = sent.as_u64().saturating_add(received.as_u64());
+            Ok(Some(Count {
+                value,
+                at_us: received.timestamp_us,
+            }))
+        };
+        let rate = self.windows.nvlink.advance(self.now, read, |older, newer| {
+            Ok(nvlink_mb_per_second(*older, *newer))
+        });
+        Ok(self.value(rate)?.flatten())
+    }
+
+    /// GPM values of the GPU or of one instance; `None` before there are two samples, and on GPUs without GPM.
+    fn gpm(&mut self, instance: Option<u32>) -> Result<Option<GpmValues>, Error> {
+        let (device, metrics) = (self.device, &self.plan.metrics);
+        let window = self.windows.gpm.entry(instance).or_default();
+        let read = || device.gpm_sample(instance).readable();
+        let values = window.advance(self.now, read, |older, newer| {
+            let answers = device.gpm_metrics(older, newer, metrics).readable()?;
+            // Which metrics a GPU or an instance has is its own affair: a code is an absent value.
+            Ok(answers.map(|answers| answers.into_iter().map(Result::ok).collect()))
+        });
+        Ok(self.value(values)?.flatten())
+    }
+
+    fn instance_values(
+        &mut self,
+        instance: &Instance<'_>,
+        gpu: &[Option<Value>],
+    ) -> Result<Vec<Option<Value>>, Error> {
+        let plan = self.plan;
+        let (mut memory, mut gpm) = (None, None);
+        let mut values = Vec::with_capacity(gpu.len());
+        for (i, (counter, gpu)) in plan.counters.families.iter().zip(gpu).enumerate() {
+            values.push(match (counter.field.level, counter.field.source) {
+                (Level::Gpu, _) => *gpu,
+                (Level::GpuOnly, _) => None,
+                (Level::Instance, Source::Memory(part)) => {
+                    let read = match memory {
+                        Some(read) => read,
+                        None => *memory.insert(self.value(instance.device.memory())?),
+                    };
+                    read.and_then(|read| memory_value(read, part))
+                }
+                (Level::Instance, Source::Gpm { scale, .. }) => {
+                    if gpm.is_none() {
+                        gpm = Some(self.gpm(Some(instance.id))?);
+                    }
+                    gpm_value(plan, gpm.as_ref().and_then(Option::as_ref), i, scale)
+                }
+                (Level::Instance, Source::LastXid) => self
+                    .state
+                    .xid(self.device.uuid(), Some(instance.id))
+                    .map(Value::Xid),
+                (Level::Instance, _) => None,
+            });
+        }
+        Ok(values)
+    }
+}
+
+/// What is told of an error.
+pub(crate) fn failure(gpu: u32, error: &Error) -> Failure {
+    Failure {
+        gpu,
+        uuid: error
+            .gpu()
+            .and_then(|gpu| gpu.uuid.as_deref())
+            .map(str::to_owned),
+        call: error.call().unwrap_or("none").to_owned(),
+        code: match error.code() {
+            Some(code) => code.to_string(),
+            None if error.is_hung() => "HUNG".to_owned(),
+            None => error.to_string(),
+        },
+    }
+}
+
+/// The GPU instance's profile from a MIG device's name (`… MIG 1c.3g.40gb`): compute slices are not the instance's.
+fn instance_profile(name: &str) -> &str {
+    let profile = name
+        .rsplit_once("MIG ")
+        .map_or("", |(_, profile)| profile.trim());
+    match profile.split_once('.') {
+        Some((compute, rest)) if compute.ends_with('c') => rest,
+        _ => profile,
+    }
+}
+
+fn int(value: Option<u32>) -> Option<Value> {
+    value.map(|value| Value::Int(value.into()))
+}
+
+fn driver_clock(clock: Clock) -> nvml::Clock {
+    match clock {
+        Clock::Sm => nvml::Clock::Sm,
+        Clock::Memory => nvml::Clock::Memory,
+        Clock::Video => nvml::Clock::Video,
+    }
+}
+
+fn memory_value(memory: nvml::Memory, part: Memory) -> Option<Value> {
+    let mib = |bytes: u64| Some(Value::Int(bytes >> 20));
+    match part {
+        Memory::Total => mib(memory.total),
+        Memory::Free => mib(memory.free),
+        Memory::Used => mib(memory.used),
+        Memory::Reserved => mib(memory.reserved?),
+        Memory::UsedShare => {
+            let usable = memory
+                .total
+                .checked_sub(memory.reserved.unwrap_or(0))
+                .filter(|&bytes| bytes > 0)?;
+            Some(Value::Double(memory.used as f64 / usable as f64))
+        }
+    }
+}
+
+fn rows_value(rows: nvml::RemappedRows, kind: Rows) -> Value {
+    Value::Int(match kind {
+        Rows::Uncorrectable => rows.uncorrectable.into(),
+        Rows::Correctable => rows.correctable.into(),
+        Rows::Failure => rows.failure.into(),
+        Rows::Pending => rows.pending.into(),
+    })
+}
+
+/// The value of family `i` among GPM answers, which hold one answer per GPM family in order.
+fn gpm_value(plan: &Plan, answers: Option<&GpmValues>, i: usize, scale: Scale) -> Option<Value> {
+    let is_gpm = |source| matches!(source, Source::Gpm { .. });
+    let place = plan.counters.families[..i]
+        .iter()
+        .filter(|counter| is_gpm(counter.field.source))
+        .count();
+    let value = (*answers?.get(place)?).filter(|value| value.is_finite())?;
+    Some(match scale {
+        Scale::PercentToRatio => Value::Double(value / 100.0),
+        Scale::MibToBytes => Value::Int((value * 1_048_576.0) as u64),
+        Scale::Count | Scale::Celsius | Scale::MilliToWatts => Value::Double(value),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "1g.10gb")]
+    #[case("NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb", "3g.20gb")]
+    #[case("NVIDIA H100 80GB HBM3 MIG 1g.10gb+me", "1g.10gb+me")]
+    #[case("", "")]
+    fn profiles_of_instances(#[case] name: &str, #[case] wanted: &str) {
+        assert_eq!(instance_profile(name), wanted);
+    }
+
+    #[test]
+    fn memory_is_told_in_whole_mib() {
+        let memory = nvml::Memory {
+            total: 100 << 20,
+            reserved: Some(20 << 20),
+            free: (60 << 20) + 1_048_575,
+            used: 20 << 20,
+        };
+        assert_eq!(memory_value(memory, Memory::Free), Some(Value::Int(60)));
+        assert_eq!(memory_value(memory, Memory::Reserved), Some(Value::Int(20)));
+        assert_eq!(
+            memory_value(memory, Memory::UsedShare),
+            Some(Value::Double(0.25))
+        );
+        let old = nvml::Memory {
+            reserved: None,
+            ..memory
+        };
+        assert_eq!(memory_value(old, Memory::Reserved), None);
+    }
+}

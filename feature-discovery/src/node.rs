@@ -1,0 +1,133 @@
+//! Asks the driver and the kernel, and makes the value that the label rules see.
+
+use std::path::Path;
+
+use gpu::labels;
+use nvml::{Device, Driver, Error, FabricState, Optional as _};
+
+use crate::machine;
+
+/// A node as found, and what could not be found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) node: labels::Node,
+    /// GPUs that could not be read. They are not in `node`; the others' labels do not depend on them.
+    pub(crate) failed: Vec<Error>,
+    /// Why vGPU labels are missing.
+    pub(crate) vgpu: Option<String>,
+}
+
+/// What there is to say without a driver.
+pub(crate) fn without_driver(root: &Path) -> Found {
+    let (vgpu, reason) = match machine::vgpu(root) {
+        Ok(vgpu) => (Some(vgpu), None),
+        Err(reason) => (None, Some(reason)),
+    };
+    Found {
+        node: labels::Node {
+            vgpu,
+            ..labels::Node::default()
+        },
+        failed: Vec::new(),
+        vgpu: reason,
+    }
+}
+
+/// Looks at the whole node.
+///
+/// # Errors
+/// The driver is gone, or its GPUs cannot even be counted.
+pub(crate) fn find(driver: &Driver, machine_type_file: &Path) -> Result<Found, Error> {
+    let root = driver.root();
+    let versions = driver.versions()?;
+    let mut found = without_driver(root);
+    let answers = driver.for_each_gpu(read_gpu)?;
+    for answer in answers {
+        match answer {
+            Ok(Read { gpu, sysfs_name }) if !is_display(&gpu.name) => {
+                let pci_class = machine::pci_class(root, &sysfs_name);
+                found.node.gpus.push(labels::Gpu { pci_class, ..gpu });
+            }
+            Ok(_) => {}
+            Err(error) => found.failed.push(error),
+        }
+    }
+    found.node.machine = machine::machine_type(root, machine_type_file);
+    found.node.driver = Some(labels::Driver {
+        version: versions.driver,
+        cuda: versions.cuda.map(|cuda| (cuda.major, cuda.minor)),
+    });
+    Ok(found)
+}
+
+/// The display GPU of a DGX Station computes nothing; the device plugin leaves it out too.
+fn is_display(name: &str) -> bool {
+    matches!(name, "DGX Display" | "NVIDIA DGX Display")
+}
+
+struct Read {
+    gpu: labels::Gpu,
+    sysfs_name: String,
+}
+
+fn read_gpu(device: &Device<'_>) -> Result<Read, Error> {
+    let mig = device.mig_mode().optional()?.map(|mode| mode.current);
+    let mig = match mig {
+        None => None,
+        Some(enabled) => Some(labels::Mig {
+            enabled,
+            devices: if enabled {
+                mig_devices(device)?
+            } else {
+                Vec::new()
+            },
+        }),
+    };
+    let gpu = labels::Gpu {
+        name: device.name()?,
+        // In MIG mode only privileged processes may ask; then the label is left out.
+        memory_bytes: device.memory().readable()?.map(|memory| memory.total),
+        compute_capability: device.compute_capability().optional()?,
+        pci_class: None,
+        mig,
+        fabric: device.fabric().optional()?.flatten().and_then(joined),
+    };
+    Ok(Read {
+        gpu,
+        sysfs_name: device.pci()?.sysfs_name(),
+    })
+}
+
+/// The fabric, once the GPU has joined it.
+fn joined(fabric: nvml::Fabric) -> Option<labels::Fabric> {
+    let has_joined = fabric.state == FabricState::Completed && fabric.status == nvml::Code::SUCCESS;
+    has_joined.then_some(labels::Fabric {
+        cluster: fabric.cluster_uuid,
+        clique: fabric.clique,
+    })
+}
+
+fn mig_devices(device: &Device<'_>) -> Result<Vec<labels::MigDevice>, Error> {
+    let mut devices = Vec::new();
+    for (_, mig) in device.mig_devices()? {
+        let name = mig.name()?;
+        let profile = name
+            .rsplit_once("MIG ")
+            .map_or("", |(_, profile)| profile.trim());
+        let attributes = mig
+            .mig_attributes()
+            .optional()?
+            .map(|attributes| labels::MigAttributes {
+                memory_mib: attributes.memory_mib,
+                multiprocessors: attributes.multiprocessors,
+                gpu_slices: attributes.gpu_instance_slices,
+                compute_slices: attributes.compute_instance_slices,
+                engines: attributes.engines,
+            });
+        devices.push(labels::MigDevice {
+            profile: profile.to_owned(),
+            attributes,
+        });
+    }
+    Ok(devices)
+}

@@ -1,0 +1,264 @@
+//! The loop: look, write, wait for an event or for the interval.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use nvml::{EventKind, EventMask, EventStop, Session};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::duration::Interval;
+use crate::{
+    Config, Discovery, Error, Written, discover, discover_without_driver, timestamp, write,
+};
+
+/// A change of the MIG layout comes as a burst of events; one look after the last of them is enough.
+const SETTLE: Duration = Duration::from_millis(200);
+/// However long a burst goes on.
+const SETTLE_AT_MOST: Duration = Duration::from_secs(2);
+/// How long the end waits for a look that is under way.
+const STOP_AT_MOST: Duration = Duration::from_secs(15);
+/// When a look failed and no better time is known.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// The events thread only passes on; the loop renders labels.
+const EVENTS_STACK: usize = 128 * 1024;
+const LOOP_STACK: usize = 512 * 1024;
+
+enum Wake {
+    Event,
+    Stop,
+}
+
+/// Labels the node at `root` once.
+///
+/// # Errors
+/// The driver is not there and [`Config::fail_on_init_error`] is set, or the labels cannot be written.
+pub fn once(root: &Path, config: &Config, session: &Session) -> Result<Written, Error> {
+    Service::new(root, config, session).look()
+}
+
+/// Labels the node at `root` until `shutdown` is cancelled.
+///
+/// # Errors
+/// The driver is not there at the start and [`Config::fail_on_init_error`] is set. Later failures are logged and tried
+/// again.
+pub async fn run(
+    root: PathBuf,
+    config: Config,
+    session: Arc<Session>,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    let (wake, wakes) = mpsc::channel();
+    let stop = StopOnDrop(wake.clone());
+    let (ended, end) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("feature-discovery".to_owned())
+        .stack_size(LOOP_STACK)
+        .spawn(move || {
+            // Nobody listens when the caller is over already.
+            let _ = ended.send(repeat(&root, &config, &session, &wake, &wakes));
+        })
+        .map_err(Error::Thread)?;
+    let mut end = std::pin::pin!(end);
+    tokio::select! {
+        result = end.as_mut() => return result.unwrap_or(Err(Error::Died)),
+        () = shutdown.cancelled() => {}
+    }
+    drop(stop);
+    // It may be in a driver call, which is bounded, but need not be waited for: nothing is half done.
+    match tokio::time::timeout(STOP_AT_MOST, end).await {
+        Ok(result) => result.unwrap_or(Err(Error::Died)),
+        Err(_) => Ok(()),
+    }
+}
+
+struct StopOnDrop(Sender<Wake>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.send(Wake::Stop);
+    }
+}
+
+fn repeat(
+    root: &Path,
+    config: &Config,
+    session: &Session,
+    wake: &Sender<Wake>,
+    wakes: &Receiver<Wake>,
+) -> Result<(), Error> {
+    let mut service = Service::new(root, config, session);
+    let mut pause = RETRY.0;
+    loop {
+        service.watch_events(wake);
+        let wait = match service.look() {
+            Ok(written) => {
+                if written == Written::Replaced {
+                    tracing::info!("labels written");
+                }
+                pause = RETRY.0;
+                let next_attempt = session.next_attempt();
+                match config.interval {
+                    // Labelled as a node without a driver: it may come at any time.
+                    _ if !next_attempt.is_zero() => Some(next_attempt),
+                    Interval::Every(interval) => Some(interval),
+                    Interval::Infinite => None,
+                }
+            }
+            // At the start only: whoever starts us knows better than we do whether to wait.
+            Err(error @ Error::Driver(_)) if config.fail_on_init_error && !service.seen_driver => {
+                return Err(error);
+            }
+            Err(error) => {
+                service.tell(error.to_string());
+                let wait = session.next_attempt().max(pause);
+                pause = (pause * 2).min(RETRY.1);
+                Some(wait)
+            }
+        };
+        if !next(wakes, wait) {
+            return Ok(());
+        }
+    }
+}
+
+struct Service<'a> {
+    root: &'a Path,
+    config: &'a Config,
+    session: &'a Session,
+    timestamp: Option<u64>,
+    seen_driver: bool,
+    events: Option<EventStop>,
+    /// What the last look had to say; said once.
+    told: HashSet<String>,
+}
+
+impl<'a> Service<'a> {
+    fn new(root: &'a Path, config: &'a Config, session: &'a Session) -> Self {
+        Self {
+            root,
+            config,
+            session,
+            // Once per start, so that the file is the same until something changes.
+            timestamp: config.timestamp.then(timestamp),
+            seen_driver: false,
+            events: None,
+            told: HashSet::new(),
+        }
+    }
+
+    fn look(&mut self) -> Result<Written, Error> {
+        let discovery = match self.session.driver() {
+            Ok(driver) => {
+                let discovery = discover(&driver, self.config, self.timestamp)?;
+                self.seen_driver = true;
+                discovery
+            }
+            Err(error) if self.config.fail_on_init_error || self.seen_driver => {
+                return Err(error.into());
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no driver: labelling as a node without GPUs");
+                discover_without_driver(self.root, self.config, self.timestamp)
+            }
+        };
+        self.report(&discovery);
+        write(self.root, self.config, &discovery.labels)
+    }
+
+    fn report(&mut self, discovery: &Discovery) {
+        let mut said: HashSet<String> = HashSet::new();
+        said.extend(discovery.labels.warnings.iter().map(ToString::to_string));
+        said.extend(
+            discovery
+                .failed
+                .iter()
+                .map(|error| format!("left out of the labels: {error}")),
+        );
+        said.extend(
+            discovery
+                .vgpu
+                .iter()
+                .map(|reason| format!("no vGPU labels: {reason}")),
+        );
+        for line in said.difference(&self.told) {
+            tracing::warn!("{line}");
+        }
+        self.told = said;
+    }
+
+    fn tell(&mut self, line: String) {
+        if !self.told.contains(&line) {
+            tracing::warn!("{line}; the labels stay as they are");
+            self.told = HashSet::from([line]);
+        }
+    }
+
+    /// Starts the event thread once there is a driver. Its stream goes on through resets and driver restarts.
+    fn watch_events(&mut self, wake: &Sender<Wake>) {
+        if self.events.is_some() {
+            return;
+        }
+        let Ok(driver) = self.session.driver() else {
+            return;
+        };
+        match driver.watch(EventMask::MIG_CONFIG.and(EventMask::UNAVAILABLE)) {
+            Ok(stream) => {
+                let stop = stream.stopper();
+                let wake = wake.clone();
+                let thread = std::thread::Builder::new()
+                    .name("discovery-events".to_owned())
+                    .stack_size(EVENTS_STACK);
+                let started = thread.spawn(move || {
+                    for event in stream {
+                        let matters = !matches!(event.kind, EventKind::Failed(_));
+                        if matters && wake.send(Wake::Event).is_err() {
+                            return;
+                        }
+                    }
+                });
+                match started {
+                    Ok(_) => self.events = Some(stop),
+                    Err(error) => self.tell(format!("cannot watch for driver events: {error}")),
+                }
+            }
+            // The next look tries again; until then changes show an interval late.
+            Err(error) => tracing::debug!(%error, "cannot watch for driver events"),
+        }
+    }
+}
+
+impl Drop for Service<'_> {
+    fn drop(&mut self) {
+        if let Some(events) = &self.events {
+            events.stop();
+        }
+    }
+}
+
+/// Waits for the interval, or for a burst of events to end; `false` when told to stop.
+fn next(wakes: &Receiver<Wake>, wait: Option<Duration>) -> bool {
+    let first = match wait {
+        Some(wait) => wakes.recv_timeout(wait),
+        None => wakes.recv().map_err(|_| RecvTimeoutError::Disconnected),
+    };
+    match first {
+        Ok(Wake::Event) => {}
+        Err(RecvTimeoutError::Timeout) => return true,
+        Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return false,
+    }
+    let until = Instant::now() + SETTLE_AT_MOST;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match wakes.recv_timeout(SETTLE.min(left)) {
+            Ok(Wake::Event) if !left.is_zero() => {}
+            Ok(Wake::Event) | Err(RecvTimeoutError::Timeout) => return true,
+            Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return false,
+        }
+    }
+}

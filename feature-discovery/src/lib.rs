@@ -58,16 +58,17 @@ pub struct Discovery {
     pub vgpu: Option<String>,
 }
 
-/// Finds the labels of a node. `timestamp` is Unix seconds for `gfd.timestamp`; `None` leaves the label out.
+/// Finds the labels of the node at `root`. `timestamp` is Unix seconds for `gfd.timestamp`; `None` leaves the label out.
 ///
 /// # Errors
 /// [`Error::Driver`]: the driver is gone.
 pub fn discover(
+    root: &Path,
     driver: &Driver,
     config: &Config,
     timestamp: Option<u64>,
 ) -> Result<Discovery, Error> {
-    let found = node::find(driver, &config.machine_type_file)?;
+    let found = node::find(root, driver, &config.machine_type_file)?;
     Ok(label(found, config, timestamp))
 }
 

@@ -37,8 +37,7 @@ pub(crate) fn without_driver(root: &Path) -> Found {
 ///
 /// # Errors
 /// The driver is gone, or its GPUs cannot even be counted.
-pub(crate) fn find(driver: &Driver, machine_type_file: &Path) -> Result<Found, Error> {
-    let root = driver.root();
+pub(crate) fn find(root: &Path, driver: &Driver, machine_type_file: &Path) -> Result<Found, Error> {
     let versions = driver.versions()?;
     let mut found = without_driver(root);
     let answers = driver.for_each_gpu(read_gpu)?;

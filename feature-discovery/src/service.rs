@@ -155,7 +155,7 @@ impl<'a> Service<'a> {
     fn look(&mut self) -> Result<Written, Error> {
         let discovery = match self.session.driver() {
             Ok(driver) => {
-                let discovery = discover(&driver, self.config, self.timestamp)?;
+                let discovery = discover(self.root, &driver, self.config, self.timestamp)?;
                 self.seen_driver = true;
                 discovery
             }

@@ -1,0 +1,440 @@
+//! `lathe dcgm-exporter`: GPU metrics for Prometheus.
+//!
+//! Flags and environment variables are those of NVIDIA's `dcgm-exporter`, so that its manifest keeps working. Those that
+//! steer what this program does not do (yet) are accepted and named in the log.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::builder::FalseyValueParser;
+use dcgm_exporter::counters::Counters;
+use dcgm_exporter::labels::LabelStyle;
+use dcgm_exporter::selector::Selector;
+use tokio_util::sync::CancellationToken;
+
+/// The files that NVIDIA's image has; when one is not there, the built-in set says the same.
+const SHIPPED_COUNTERS: [&str; 2] = [
+    "/etc/dcgm-exporter/default-counters.csv",
+    "/etc/dcgm-exporter/dcp-metrics-included.csv",
+];
+
+/// Serves GPU metrics for Prometheus
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where the node's file system is mounted
+    #[arg(long, env = "LATHE_ROOT", value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+
+    /// Where to listen: HOST:PORT, or :PORT for all addresses
+    #[arg(
+        long,
+        short = 'a',
+        env = "DCGM_EXPORTER_LISTEN",
+        value_name = "ADDRESS",
+        default_value = ":9400"
+    )]
+    address: String,
+
+    /// Counter file (field, type, help); without it the usual 25 families
+    #[arg(
+        long,
+        short = 'f',
+        env = "DCGM_EXPORTER_COLLECTORS",
+        value_name = "FILE"
+    )]
+    collectors: Option<PathBuf>,
+
+    /// Milliseconds between two collections
+    #[arg(long, short = 'c', env = "DCGM_EXPORTER_INTERVAL", value_name = "MS", default_value_t = 30_000,
+          value_parser = clap::value_parser!(u64).range(100..=86_400_000))]
+    collect_interval: u64,
+
+    /// What to export: f, or g and i with numbers (g:0,2-4+i)
+    #[arg(
+        long,
+        short = 'd',
+        env = "DCGM_EXPORTER_DEVICES_STR",
+        value_name = "SELECTOR",
+        default_value = "f"
+    )]
+    devices: Selector,
+
+    /// Leave the hostname label out
+    #[arg(long, short = 'n', env = "DCGM_EXPORTER_NO_HOSTNAME", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
+    no_hostname: bool,
+
+    /// The hostname label; without it the machine's name
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    node_name: Option<String>,
+
+    /// Names of dcgm-exporter 1.x: the label uuid, and old family names in counter files
+    #[arg(long, short = 'o', env = "DCGM_EXPORTER_USE_OLD_NAMESPACE", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
+    use_old_namespace: bool,
+
+    /// Dashes instead of blanks in model names
+    #[arg(long, visible_alias = "rbmn", env = "DCGM_EXPORTER_REPLACE_BLANKS_IN_MODEL_NAME",
+          value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
+    replace_blanks_in_model_name: bool,
+
+    /// Log more
+    #[arg(long, env = "DCGM_EXPORTER_DEBUG", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
+    debug: bool,
+
+    #[command(flatten)]
+    without_effect: WithoutEffect,
+}
+
+/// What NVIDIA's exporter takes and this one has no use for, or not yet.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Accepted for compatibility, without effect")]
+struct WithoutEffect {
+    /// Label samples with pods
+    #[arg(long, short = 'k', env = "DCGM_EXPORTER_KUBERNETES", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    kubernetes: Option<bool>,
+
+    /// Pod labels as labels
+    #[arg(long, env = "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    kubernetes_enable_pod_labels: Option<bool>,
+
+    /// Pod UIDs as labels
+    #[arg(long, env = "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    kubernetes_enable_pod_uid: Option<bool>,
+
+    /// How pods name GPUs
+    #[arg(
+        long,
+        env = "DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE",
+        value_name = "TYPE"
+    )]
+    kubernetes_gpu_id_type: Option<String>,
+
+    /// Which pod labels become labels
+    #[arg(
+        long,
+        env = "DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX",
+        value_name = "REGEX"
+    )]
+    kubernetes_pod_label_allowlist_regex: Option<String>,
+
+    /// A series per pod that shares a GPU
+    #[arg(long, env = "KUBERNETES_VIRTUAL_GPUS", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    kubernetes_virtual_gpus: Option<bool>,
+
+    /// Label samples with resource claims
+    #[arg(long, env = "KUBERNETES_ENABLE_DRA", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    kubernetes_enable_dra: Option<bool>,
+
+    /// The kubelet's socket that tells which pod holds what
+    #[arg(long, env = "DCGM_POD_RESOURCES_KUBELET_SOCKET", value_name = "FILE")]
+    pod_resources_kubelet_socket: Option<PathBuf>,
+
+    /// More resource names that pods hold GPUs by
+    #[arg(long, env = "NVIDIA_RESOURCE_NAMES", value_name = "NAMES")]
+    nvidia_resource_names: Option<String>,
+
+    /// CPUs to export
+    #[arg(
+        long,
+        short = 'p',
+        env = "DCGM_EXPORTER_CPU_DEVICES_STR",
+        value_name = "SELECTOR"
+    )]
+    cpu_devices: Option<String>,
+
+    /// Switches to export
+    #[arg(
+        long,
+        short = 's',
+        env = "DCGM_EXPORTER_OTHER_DEVICES_STR",
+        value_name = "SELECTOR"
+    )]
+    switch_devices: Option<String>,
+
+    /// A ConfigMap with counters
+    #[arg(
+        long,
+        short = 'm',
+        env = "DCGM_EXPORTER_CONFIGMAP_DATA",
+        value_name = "NAMESPACE:NAME"
+    )]
+    configmap_data: Option<String>,
+
+    /// A host engine: this program reads NVML itself
+    #[arg(
+        long,
+        short = 'r',
+        env = "DCGM_REMOTE_HOSTENGINE_INFO",
+        value_name = "ADDRESS"
+    )]
+    remote_hostengine_info: Option<String>,
+
+    /// Take injected entities
+    #[arg(long, env = "DCGM_EXPORTER_USE_FAKE_GPUS", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    fake_gpus: Option<bool>,
+
+    /// TLS and authentication
+    #[arg(long, env = "DCGM_EXPORTER_WEB_CONFIG_FILE", value_name = "FILE")]
+    web_config_file: Option<PathBuf>,
+
+    /// A socket from systemd
+    #[arg(long, env = "DCGM_EXPORTER_SYSTEMD_SOCKET", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    web_systemd_socket: Option<bool>,
+
+    /// Window of the XID counter, in milliseconds
+    #[arg(
+        long,
+        short = 'x',
+        env = "DCGM_EXPORTER_XID_COUNT_WINDOW_SIZE",
+        value_name = "MS"
+    )]
+    xid_count_window_size: Option<u64>,
+
+    /// Window of the clock event counter, in milliseconds
+    #[arg(
+        long,
+        env = "DCGM_EXPORTER_CLOCK_EVENTS_COUNT_WINDOW_SIZE",
+        value_name = "MS"
+    )]
+    clock_events_count_window_size: Option<u64>,
+
+    /// DCGM's own log
+    #[arg(long, env = "DCGM_EXPORTER_ENABLE_DCGM_LOG", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    enable_dcgm_log: Option<bool>,
+
+    /// Level of DCGM's own log
+    #[arg(long, env = "DCGM_EXPORTER_DCGM_LOG_LEVEL", value_name = "LEVEL")]
+    dcgm_log_level: Option<String>,
+
+    /// Folder with job names
+    #[arg(long, env = "DCGM_HPC_JOB_MAPPING_DIR", value_name = "DIR")]
+    hpc_job_mapping_dir: Option<PathBuf>,
+
+    /// Write each scrape to disk
+    #[arg(long, env = "DCGM_EXPORTER_DUMP_ENABLED", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    dump_enabled: Option<bool>,
+
+    /// Where to write scrapes
+    #[arg(long, env = "DCGM_EXPORTER_DUMP_DIRECTORY", value_name = "DIR")]
+    dump_directory: Option<PathBuf>,
+
+    /// Hours to keep them
+    #[arg(long, env = "DCGM_EXPORTER_DUMP_RETENTION", value_name = "HOURS")]
+    dump_retention: Option<u64>,
+
+    /// Whether to compress them
+    #[arg(long, env = "DCGM_EXPORTER_DUMP_COMPRESSION", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    dump_compression: Option<bool>,
+
+    /// Start without looking for DCGM: this program does not need it
+    #[arg(long, env = "DISABLE_STARTUP_VALIDATE", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    disable_startup_validate: Option<bool>,
+
+    /// Watch GPUs come and go: that is always done
+    #[arg(long, env = "DCGM_EXPORTER_ENABLE_GPU_BIND_UNBIND_WATCH", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    enable_gpu_bind_unbind_watch: Option<bool>,
+
+    /// How often to look for them
+    #[arg(
+        long,
+        env = "DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL",
+        value_name = "DURATION"
+    )]
+    gpu_bind_unbind_poll_interval: Option<String>,
+
+    /// Go profiles
+    #[arg(long, env = "DCGM_EXPORTER_ENABLE_PPROF", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    enable_pprof: Option<bool>,
+}
+
+impl WithoutEffect {
+    /// The flags that were given a value which asks for something.
+    fn given(&self) -> Vec<&'static str> {
+        let flags = [
+            ("--kubernetes", self.kubernetes == Some(true)),
+            (
+                "--kubernetes-enable-pod-labels",
+                self.kubernetes_enable_pod_labels == Some(true),
+            ),
+            (
+                "--kubernetes-enable-pod-uid",
+                self.kubernetes_enable_pod_uid == Some(true),
+            ),
+            (
+                "--kubernetes-gpu-id-type",
+                self.kubernetes_gpu_id_type.is_some(),
+            ),
+            (
+                "--kubernetes-pod-label-allowlist-regex",
+                self.kubernetes_pod_label_allowlist_regex.is_some(),
+            ),
+            (
+                "--kubernetes-virtual-gpus",
+                self.kubernetes_virtual_gpus == Some(true),
+            ),
+            (
+                "--kubernetes-enable-dra",
+                self.kubernetes_enable_dra == Some(true),
+            ),
+            (
+                "--pod-resources-kubelet-socket",
+                self.pod_resources_kubelet_socket.is_some(),
+            ),
+            (
+                "--nvidia-resource-names",
+                self.nvidia_resource_names.is_some(),
+            ),
+            (
+                "--cpu-devices",
+                self.cpu_devices
+                    .as_deref()
+                    .is_some_and(|devices| devices != "f"),
+            ),
+            (
+                "--switch-devices",
+                self.switch_devices
+                    .as_deref()
+                    .is_some_and(|devices| devices != "f"),
+            ),
+            (
+                "--configmap-data",
+                self.configmap_data
+                    .as_deref()
+                    .is_some_and(|name| name != "none"),
+            ),
+            (
+                "--remote-hostengine-info",
+                self.remote_hostengine_info.is_some(),
+            ),
+            ("--fake-gpus", self.fake_gpus == Some(true)),
+            (
+                "--web-config-file",
+                self.web_config_file
+                    .as_ref()
+                    .is_some_and(|file| !file.as_os_str().is_empty()),
+            ),
+            (
+                "--web-systemd-socket",
+                self.web_systemd_socket == Some(true),
+            ),
+            (
+                "--xid-count-window-size",
+                self.xid_count_window_size.is_some(),
+            ),
+            (
+                "--clock-events-count-window-size",
+                self.clock_events_count_window_size.is_some(),
+            ),
+            ("--enable-dcgm-log", self.enable_dcgm_log == Some(true)),
+            ("--dcgm-log-level", self.dcgm_log_level.is_some()),
+            (
+                "--hpc-job-mapping-dir",
+                self.hpc_job_mapping_dir
+                    .as_ref()
+                    .is_some_and(|dir| !dir.as_os_str().is_empty()),
+            ),
+            ("--dump-enabled", self.dump_enabled == Some(true)),
+            ("--dump-directory", self.dump_directory.is_some()),
+            ("--dump-retention", self.dump_retention.is_some()),
+            ("--dump-compression", self.dump_compression == Some(true)),
+            (
+                "--disable-startup-validate",
+                self.disable_startup_validate == Some(true),
+            ),
+            (
+                "--enable-gpu-bind-unbind-watch",
+                self.enable_gpu_bind_unbind_watch == Some(true),
+            ),
+            (
+                "--gpu-bind-unbind-poll-interval",
+                self.gpu_bind_unbind_poll_interval.is_some(),
+            ),
+            ("--enable-pprof", self.enable_pprof == Some(true)),
+        ];
+        flags
+            .into_iter()
+            .filter(|(_, given)| *given)
+            .map(|(flag, _)| flag)
+            .collect()
+    }
+}
+
+impl Args {
+    /// What to log when nothing else was asked for.
+    pub(crate) fn default_log(&self) -> &'static str {
+        if self.debug { "debug" } else { "info" }
+    }
+
+    fn counters(&self) -> anyhow::Result<Counters> {
+        let Some(path) = &self.collectors else {
+            return Ok(Counters::default());
+        };
+        let name = || format!("counter file {}", path.display());
+        let is_shipped = SHIPPED_COUNTERS
+            .iter()
+            .any(|shipped| path == Path::new(shipped));
+        match std::fs::read_to_string(path) {
+            Ok(text) => Counters::parse(&text, self.use_old_namespace).with_context(name),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && is_shipped => {
+                Ok(Counters::default())
+            }
+            Err(error) => Err(error).with_context(name),
+        }
+    }
+
+    fn hostname(&self) -> Option<String> {
+        if self.no_hostname {
+            return None;
+        }
+        let given = self.node_name.clone().filter(|name| !name.is_empty());
+        Some(given.unwrap_or_else(|| {
+            rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned()
+        }))
+    }
+}
+
+/// Serves until `shutdown` is cancelled.
+///
+/// # Errors
+/// A counter file that cannot be used, an address that cannot be listened on, or a device that does not exist.
+pub(crate) async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let ignored = args.without_effect.given();
+    if !ignored.is_empty() {
+        tracing::warn!(flags = ignored.join(" "), "these flags have no effect here");
+    }
+    let config = dcgm_exporter::Config {
+        address: args.address.clone(),
+        interval: Duration::from_millis(args.collect_interval),
+        selector: args.devices.clone(),
+        counters: args.counters()?,
+        style: LabelStyle {
+            old_namespace: args.use_old_namespace,
+            replace_blanks_in_model: args.replace_blanks_in_model_name,
+            hostname: args.hostname(),
+        },
+    };
+    let session = Arc::new(nvml::Session::new(&nvml::Options::at(&args.root))?);
+    dcgm_exporter::run(config, session, shutdown).await?;
+    Ok(())
+}

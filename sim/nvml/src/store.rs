@@ -259,8 +259,11 @@ impl Store {
     }
 }
 
-/// The node's clock: the host's real time plus the node's offset, microseconds.
+/// The node's clock: the host's real time, or the moment it was frozen at, plus the node's offset, microseconds.
 pub fn now_us(node: &Node) -> u64 {
+    if let Some(frozen) = node.clock_frozen_us {
+        return frozen.saturating_add(node.clock_offset_us);
+    }
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     let micros = u64::try_from(now.tv_nsec / 1000).unwrap_or(0);

@@ -167,6 +167,8 @@ pub struct Node {
     pub driver: Driver,
     /// How far the node's clock is ahead of the host's, microseconds.
     pub clock_offset_us: u64,
+    /// The moment at which the clock stands still, microseconds, so that only steps move it; absent while it runs.
+    pub clock_frozen_us: Option<u64>,
     /// How long calls take.
     pub latency: latency::Latency,
     /// Where drivers differ.

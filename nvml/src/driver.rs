@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::error::{Error, GpuRef};
 use crate::gate::{Alone, Gate};
 use crate::identity::Versions;
-use crate::lane::{Lane, Memory, Ticket, lock};
+use crate::lane::{LOADING_STACK, Lane, Memory, STACK, Ticket, lock};
 use crate::library::{Library, symbol};
 
 /// How to reach the driver.
@@ -94,7 +94,7 @@ impl Driver {
             inner: Arc::new(Inner {
                 options: options.clone(),
                 gate: Arc::new(Gate::closed()),
-                system: Lane::start("nvml".into(), None)?,
+                system: Lane::start("nvml".into(), None, LOADING_STACK)?,
                 lanes: Mutex::new(BTreeMap::new()),
             }),
         })
@@ -314,7 +314,7 @@ impl Driver {
             return Ok(Arc::clone(lane));
         }
         let gpu = GpuRef { index, uuid: None };
-        let lane = Arc::new(Lane::start(format!("nvml-gpu{index}"), Some(gpu))?);
+        let lane = Arc::new(Lane::start(format!("nvml-gpu{index}"), Some(gpu), STACK)?);
         lanes.insert(index, Arc::clone(&lane));
         Ok(lane)
     }

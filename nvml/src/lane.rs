@@ -19,6 +19,9 @@ use crate::error::{Error, GpuRef};
 /// Enough for NVML's own frames and for the largest structure we put on the stack (`nvmlGpmMetricsGet_t`, 13 KiB).
 pub(crate) const STACK: usize = 256 * 1024;
 
+/// Loading the library looks up some four hundred functions in one frame, which is large in an unoptimised build.
+pub(crate) const LOADING_STACK: usize = 1024 * 1024;
+
 /// Locks a mutex; a thread that panicked while it held it left plain data behind, which stays usable.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -111,13 +114,13 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub(crate) fn start(name: String, gpu: Option<GpuRef>) -> Result<Self, Error> {
+    pub(crate) fn start(name: String, gpu: Option<GpuRef>, stack: usize) -> Result<Self, Error> {
         let (queue, jobs) = channel::<Job>();
         let progress = Arc::new(Progress::new(gpu));
         let seen = Arc::clone(&progress);
         let handle = std::thread::Builder::new()
             .name(name)
-            .stack_size(STACK)
+            .stack_size(stack)
             .spawn(move || work(&jobs, &seen))
             .map_err(|error| Error::System {
                 what: "cannot start a thread for driver calls",
@@ -264,7 +267,7 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(30);
 
     fn lane() -> Lane {
-        Lane::start("test".into(), None).unwrap()
+        Lane::start("test".into(), None, STACK).unwrap()
     }
 
     /// Occupies the lane inside `call` until the returned sender is dropped.

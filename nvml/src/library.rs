@@ -90,7 +90,7 @@ impl Library {
         let loaded = unsafe { sys::NvmlLib::new::<&OsStr>(path.as_os_str()) };
         let functions = loaded.map_err(|error| Error::Load {
             path: path.to_path_buf(),
-            reason: reason(&error),
+            reason: reason(&error, path),
         })?;
         // SAFETY: the name's type is the header's declaration of that function.
         let rows = unsafe {
@@ -144,7 +144,8 @@ impl Drop for Library {
 }
 
 /// The loader's own words where it has any: libloading's `Display` hides them behind its `source`.
-fn reason(error: &dyn std::error::Error) -> String {
+/// They begin with the path, which the error already names.
+fn reason(error: &dyn std::error::Error, path: &Path) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
@@ -154,5 +155,7 @@ fn reason(error: &dyn std::error::Error) -> String {
         }
         source = inner.source();
     }
-    text
+    let prefix = format!("{}: ", path.display());
+    text.strip_prefix(&prefix)
+        .map_or(text.clone(), str::to_owned)
 }

@@ -1,0 +1,223 @@
+//! Calls that hang, drivers that go and come back, GPUs that move.
+
+use std::time::Duration;
+
+use nvml::{Code, Driver, Error, Options, Session};
+use sim_nvml::model::{Effect, Fault};
+
+use crate::{Node, eventually};
+
+const SHORT: Duration = Duration::from_millis(200);
+
+fn hang(node: &Node, symbol: &str, gpu: Option<usize>) -> u64 {
+    let fault = Fault {
+        gpu,
+        ..Fault::new(symbol, Effect::Hang)
+    };
+    node.sim.inject(fault).unwrap()
+}
+
+#[test]
+fn a_call_that_hangs_costs_only_its_gpu() {
+    let node = Node::of("h100-sxm5-80gb", 4);
+    let driver = Driver::open(&Options {
+        call_timeout: Duration::from_secs(2),
+        ..node.options()
+    })
+    .unwrap();
+    let fault = hang(&node, "nvmlDeviceGetSerial", Some(1));
+    let snapshot = driver.snapshot().unwrap();
+    let failed: Vec<_> = snapshot.failed().collect();
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    let (index, error) = failed[0];
+    assert_eq!(index, 1);
+    assert!(error.is_hung() && error.is_transient());
+    assert_eq!(error.call(), Some("nvmlDeviceGetSerial"));
+    assert!(error.gpu().unwrap().uuid.is_some());
+
+    // While it hangs, the GPU is refused without another wait: no call of the batch is made.
+    let refused = driver
+        .gpu(1)
+        .run(|_| -> Result<(), Error> { panic!("must not run") });
+    assert_eq!(refused.unwrap_err().call(), Some("nvmlDeviceGetSerial"));
+    assert!(driver.gpu(0).info().is_ok());
+
+    node.sim.clear(fault).unwrap();
+    eventually("the GPU's return", || driver.gpu(1).info().is_ok());
+}
+
+#[test]
+fn a_batch_that_hung_goes_no_further() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let driver = Driver::open(&Options {
+        call_timeout: SHORT,
+        ..node.options()
+    })
+    .unwrap();
+    let gpu = driver.gpu(0);
+    eventually("a first answer", || {
+        gpu.run(|d| d.set_mig_mode(true)).is_ok()
+    });
+    let fault = hang(&node, "nvmlDeviceGetSerial", None);
+    let error = gpu
+        .run(|d| {
+            // The serial number comes too late for the caller, who has given up: nothing may be created any more.
+            d.serial()?;
+            d.create_gpu_instance(19, None)
+        })
+        .unwrap_err();
+    assert!(error.is_hung());
+    node.sim.clear(fault).unwrap();
+    eventually("the GPU's return", || {
+        gpu.run(|d| d.layout())
+            .is_ok_and(|l| l.instances.is_empty())
+    });
+    assert!(node.sim.state().unwrap().gpus[0].mig.instances.is_empty());
+}
+
+#[test]
+fn opening_is_bounded_and_heals() {
+    let node = Node::of("t4-16gb", 1);
+    let fault = hang(&node, "nvmlInit_v2", None);
+    let options = Options {
+        call_timeout: SHORT,
+        ..node.options()
+    };
+    let session = Session::with_pauses(&options, Duration::ZERO, Duration::ZERO).unwrap();
+    let error = session.driver().unwrap_err();
+    assert_eq!((error.is_hung(), error.call()), (true, Some("nvmlInit_v2")));
+    // Trying again starts no second thread that hangs: the first is asked.
+    assert_eq!(session.driver().unwrap_err().call(), Some("nvmlInit_v2"));
+    node.sim.clear(fault).unwrap();
+    eventually("the driver's return", || {
+        session.driver().is_ok_and(|driver| driver.count() == Ok(1))
+    });
+}
+
+#[test]
+fn a_driver_that_is_unloaded_comes_back_by_itself() {
+    let node = Node::of("h100-sxm5-80gb", 2);
+    let session = Session::with_pauses(&node.options(), Duration::ZERO, Duration::ZERO).unwrap();
+    let driver = session.driver().unwrap();
+    let gpu = driver.gpu(0);
+    let uuid = gpu.info().unwrap().uuid;
+    let generation = driver.generation();
+
+    node.sim.unload_driver().unwrap();
+    let error = driver.snapshot().unwrap_err();
+    assert!(error.is_driver_gone(), "{error}");
+    assert!(driver.is_gone());
+    let error = session.driver().unwrap_err();
+    assert_eq!(error.code(), Some(Code::DRIVER_NOT_LOADED));
+    // Everybody learns the same meanwhile.
+    assert_eq!(
+        gpu.info().unwrap_err().code(),
+        Some(Code::DRIVER_NOT_LOADED)
+    );
+
+    node.sim.load_driver().unwrap();
+    session.wait(Duration::from_secs(60)).unwrap();
+    assert!(!driver.is_gone());
+    assert_eq!(driver.generation(), generation + 1);
+    // Handles from before go on working: it is the same board.
+    assert_eq!(gpu.info().unwrap().uuid, uuid);
+}
+
+#[test]
+fn a_library_that_does_not_fit_the_kernel_module_is_a_missing_driver() {
+    let node = Node::of("t4-16gb", 1);
+    node.sim.mismatch_driver().unwrap();
+    let error = Driver::open(&node.options()).unwrap_err();
+    assert_eq!(error.code(), Some(Code::LIB_RM_VERSION_MISMATCH));
+    assert!(error.is_driver_gone());
+}
+
+#[test]
+fn a_handle_never_reaches_another_board() {
+    let node = Node::of("h100-sxm5-80gb", 3);
+    let driver = node.open();
+    let first = driver.gpu(0);
+    let second = driver.gpu(1).info().unwrap().uuid;
+    first.info().unwrap();
+    node.sim.fall_off(0).unwrap();
+    assert!(first.info().unwrap_err().is_gpu_lost());
+    // Opened again, the driver no longer counts it, and its index goes to the next.
+    driver.reopen().unwrap();
+    assert_eq!(driver.count(), Ok(2));
+    match first.info().unwrap_err() {
+        Error::Moved { found, .. } => assert_eq!(found, second),
+        other => panic!("{other}"),
+    }
+    assert_eq!(driver.gpu(0).info().unwrap().uuid, second);
+}
+
+#[test]
+fn a_closed_driver_is_no_client_and_says_so() {
+    let node = Node::of("t4-16gb", 1);
+    let driver = node.open();
+    assert_eq!(node.sim.state().unwrap().clients.len(), 1);
+    driver.close().unwrap();
+    assert_eq!(node.sim.state().unwrap().clients.len(), 0);
+    assert_eq!(driver.count(), Err(Error::Closed));
+    driver.reopen().unwrap();
+    assert_eq!(driver.count(), Ok(1));
+    drop(driver);
+    assert_eq!(node.sim.state().unwrap().clients.len(), 0);
+}
+
+#[test]
+fn a_batch_cannot_wait_for_its_own_gpu() {
+    let node = Node::of("t4-16gb", 1);
+    let gpu = node.open().gpu(0);
+    let same = gpu.clone();
+    let error = gpu.run(move |_| same.run(|d| d.name())).unwrap_err();
+    assert!(matches!(error, Error::System { .. }), "{error}");
+}
+
+#[test]
+fn several_gpus_are_reset_in_one_go_and_others_left_alone() {
+    let node = Node::of("a100-sxm4-40gb", 3);
+    let driver = node.open();
+    for answer in driver.for_each_gpu(|d| d.set_mig_mode(true)).unwrap() {
+        answer.unwrap();
+    }
+    for index in 0..3 {
+        let gpu = driver.gpu(index);
+        gpu.run(|d| d.create_gpu_instance(19, None)).unwrap();
+    }
+    let generation = driver.generation();
+    let results = driver.reset(&[driver.gpu(0), driver.gpu(2)]).unwrap();
+    assert_eq!(results, [Ok(()), Ok(())]);
+    assert_eq!(driver.generation(), generation + 1);
+    let snapshot = driver.snapshot().unwrap();
+    // Instances do not survive a reset; the mode does on this board.
+    let left: Vec<usize> = snapshot
+        .present()
+        .map(|info| info.layout.as_ref().unwrap().instances.len())
+        .collect();
+    assert_eq!(left, [0, 1, 0]);
+    assert!(snapshot.present().all(|info| info.mig.unwrap().current));
+}
+
+#[test]
+fn a_reset_that_the_driver_refuses_says_why_and_everything_goes_on() {
+    let node = Node::of("t4-16gb", 2);
+    let program = node.sim.root().join("usr/bin/nvidia-smi");
+    let script = "#!/bin/sh\necho 'GPU is primary or in use'\nexit 255\n";
+    // Written by another process: see `tests` in `reset.rs`.
+    let written = std::process::Command::new("sh")
+        .args(["-c", "printf '%s' \"$1\" > \"$0\" && chmod 755 \"$0\""])
+        .arg(&program)
+        .arg(script)
+        .status();
+    assert!(written.unwrap().success());
+    let driver = node.open();
+    match driver.gpu(1).reset() {
+        Err(Error::Reset { gpu, reason }) => {
+            assert_eq!(gpu.index, 1);
+            assert_eq!(reason, "GPU is primary or in use");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(driver.snapshot().unwrap().failed().count(), 0);
+}

@@ -1,0 +1,158 @@
+//! What a node is told to have.
+
+use nvml::{Architecture, Code};
+use rstest::rstest;
+
+use crate::Node;
+
+const MIB: u64 = 1 << 20;
+
+/// Profile ids in the order of the enumeration: `19` is 1g, `14` 2g, `9` 3g, `5` 4g, `0` 7g, `20` 1g+me, `15` 1g with
+/// double memory.
+const EIGHT_SLICES: &[u32] = &[19, 14, 9, 5, 0, 20, 15];
+const A30: &[u32] = &[14, 5, 0, 21, 6];
+const RTX_PRO: &[u32] = &[14, 5, 0, 21, 47, 35, 32, 67, 66, 65, 64];
+
+#[rstest]
+#[case::a30("a30-24gb", "NVIDIA A30", (8, 0), 24576, 0x20B7_10DE, Some(A30), false)]
+#[case::a100("a100-sxm4-40gb", "NVIDIA A100-SXM4-40GB", (8, 0), 40960, 0x20B0_10DE, Some(EIGHT_SLICES), false)]
+#[case::h100("h100-sxm5-80gb", "NVIDIA H100 80GB HBM3", (9, 0), 81559, 0x2330_10DE, Some(EIGHT_SLICES), true)]
+#[case::h200("h200-sxm-141gb", "NVIDIA H200", (9, 0), 143_771, 0x2335_10DE, Some(EIGHT_SLICES), true)]
+#[case::b200("b200-180gb", "NVIDIA B200", (10, 0), 183_359, 0x2901_10DE, Some(EIGHT_SLICES), true)]
+#[case::gb300("gb300-278gb", "NVIDIA GB300", (10, 3), 284_208, 0x31C2_10DE, Some(EIGHT_SLICES), true)]
+#[case::rtx("rtx-pro-6000-96gb", "NVIDIA RTX PRO 6000 Blackwell Server Edition", (12, 0), 97_887, 0x2BB5_10DE, Some(RTX_PRO), true)]
+#[case::l40s("l40s-48gb", "NVIDIA L40S", (8, 9), 46068, 0x26B9_10DE, None, false)]
+#[case::t4("t4-16gb", "Tesla T4", (7, 5), 15360, 0x1EB8_10DE, None, false)]
+fn a_board_is_described_as_its_driver_describes_it(
+    #[case] board: &str,
+    #[case] name: &str,
+    #[case] capability: (u32, u32),
+    #[case] memory_mib: u64,
+    #[case] device: u32,
+    #[case] profiles: Option<&[u32]>,
+    #[case] resetless: bool,
+) {
+    let node = Node::of(board, 2);
+    let snapshot = node.open().snapshot().unwrap();
+    assert_eq!(snapshot.gpus.len(), 2);
+    assert_eq!(snapshot.failed().count(), 0);
+    for (index, info) in (0..).zip(snapshot.present()) {
+        assert_eq!(info.index, index);
+        assert_eq!(info.name, name);
+        assert_eq!(info.compute_capability, Some(capability));
+        assert_eq!(info.memory.unwrap().total, memory_mib * MIB);
+        assert_eq!(info.pci.id.device, device);
+        assert!(
+            info.uuid.starts_with("GPU-") && info.uuid.len() == 40,
+            "{}",
+            info.uuid
+        );
+        assert_eq!(info.resetless_mig, resetless);
+        assert_eq!(info.mig.is_some(), profiles.is_some());
+        let ids = info
+            .board
+            .as_ref()
+            .map(|board| board.profiles.iter().map(|p| p.id).collect::<Vec<_>>());
+        assert_eq!(ids.as_deref(), profiles);
+        assert_eq!(info.layout, Some(gpu::Layout::default()));
+        assert_eq!(info.mig_devices, []);
+        assert_eq!(info.processes.as_deref(), Some(&[][..]));
+    }
+}
+
+#[test]
+fn an_h100_profile_has_the_vendors_numbers() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let info = node.open().gpu(0).info().unwrap();
+    assert_eq!(info.architecture, Some(Architecture::HOPPER));
+    let board = info.board.unwrap();
+    let profile = |id| board.profiles.iter().find(|p| p.id == id).unwrap();
+    let three = profile(9);
+    assert_eq!((three.index, three.slices, three.max_instances), (2, 3, 2));
+    assert_eq!((three.multiprocessors, three.memory_mib), (60, 40448));
+    // Placements count memory slices: 3g takes half of the eight, 7g all of them.
+    let half = |start| gpu::Placement { start, size: 4 };
+    assert_eq!(three.placements, [half(0), half(4)]);
+    assert_eq!(
+        profile(0).placements,
+        [gpu::Placement { start: 0, size: 8 }]
+    );
+    let ones: Vec<u32> = profile(19).placements.iter().map(|p| p.start).collect();
+    assert_eq!(ones, [0, 1, 2, 3, 4, 5, 6]);
+    // Without an instance the driver tells nothing of the compute instances inside.
+    assert!(board.profiles.iter().all(|p| p.compute.is_empty()));
+}
+
+#[test]
+fn a_node_tells_its_versions_and_places() {
+    let node = Node::preset("dgx-h100");
+    let snapshot = node.open().snapshot().unwrap();
+    assert_eq!(snapshot.versions.driver, "580.105.08");
+    assert_eq!(snapshot.versions.cuda.unwrap().to_string(), "13.0");
+    let buses: Vec<&str> = snapshot.present().map(|g| g.pci.bus_id.as_str()).collect();
+    assert_eq!(
+        buses,
+        [
+            "00000000:53:00.0",
+            "00000000:64:00.0",
+            "00000000:75:00.0",
+            "00000000:86:00.0",
+            "00000000:97:00.0",
+            "00000000:A8:00.0",
+            "00000000:B9:00.0",
+            "00000000:CA:00.0"
+        ]
+    );
+    let numa: Vec<_> = snapshot.present().map(|g| g.pci.numa_node).collect();
+    assert_eq!(numa, [0, 0, 0, 0, 1, 1, 1, 1].map(Some));
+}
+
+#[test]
+fn a_lost_gpu_hides_no_other() {
+    let node = Node::of("h100-sxm5-80gb", 4);
+    node.sim.lose(2).unwrap();
+    let snapshot = node.open().snapshot().unwrap();
+    let failed: Vec<_> = snapshot.failed().collect();
+    assert_eq!(failed.len(), 1);
+    assert_eq!(failed[0].0, 2);
+    assert!(failed[0].1.is_gpu_lost());
+    assert_eq!(failed[0].1.code(), Some(Code::GPU_IS_LOST));
+    assert_eq!(failed[0].1.gpu().unwrap().index, 2);
+    let present: Vec<u32> = snapshot.present().map(|g| g.index).collect();
+    assert_eq!(present, [0, 1, 3]);
+}
+
+#[test]
+fn a_gpu_lost_later_is_named_by_its_uuid() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let gpu = node.open().gpu(0);
+    let uuid = gpu.info().unwrap().uuid;
+    node.sim.lose(0).unwrap();
+    let error = gpu.info().unwrap_err();
+    assert!(error.is_gpu_lost());
+    assert_eq!(error.gpu().unwrap().uuid.as_deref(), Some(uuid.as_str()));
+}
+
+#[test]
+fn a_mixed_node_is_told_gpu_by_gpu() {
+    let node = Node::preset("mixed");
+    let snapshot = node.open().snapshot().unwrap();
+    let with_mig: Vec<_> = snapshot
+        .present()
+        .map(|g| (g.name.contains("A100"), g.mig.is_some()))
+        .collect();
+    assert!(with_mig.contains(&(true, true)) && with_mig.contains(&(false, false)));
+    assert!(with_mig.iter().all(|(a100, mig)| a100 == mig));
+}
+
+#[test]
+fn a_gpu_is_found_by_its_uuid() {
+    let node = Node::of("t4-16gb", 3);
+    let driver = node.open();
+    let uuid = driver.gpu(2).info().unwrap().uuid;
+    assert_eq!(driver.find(&uuid).unwrap().index(), 2);
+    let error = driver.find("GPU-none").unwrap_err();
+    assert_eq!(error.to_string(), "no GPU GPU-none on this node");
+    let error = driver.gpu(3).info().unwrap_err();
+    assert_eq!(error.to_string(), "no GPU 3 on this node");
+}

@@ -327,16 +327,24 @@ impl Gpu {
         format!("MIG-{}/{instance}/{compute}", self.uuid)
     }
 
-    /// NVML name of a MIG device, for example `NVIDIA H100 80GB HBM3 MIG 1g.10gb`.
-    pub fn mig_name(&self, instance: &GpuInstance, compute: &ComputeInstance) -> String {
-        let profile = match (
+    /// Profile name of a MIG device: `1g.10gb`, or `1c.3g.40gb` when it does not fill its GPU instance.
+    pub fn device_profile_name(&self, instance: &GpuInstance, compute: &ComputeInstance) -> String {
+        match (
             self.profile_of(instance),
             self.compute_profile_of(instance, compute),
         ) {
             (Some(profile), Some(compute)) => profile.device_name(compute),
             _ => String::new(),
-        };
-        format!("{} MIG {profile}", self.board.product)
+        }
+    }
+
+    /// NVML name of a MIG device, for example `NVIDIA H100 80GB HBM3 MIG 1g.10gb`.
+    pub fn mig_name(&self, instance: &GpuInstance, compute: &ComputeInstance) -> String {
+        format!(
+            "{} MIG {}",
+            self.board.product,
+            self.device_profile_name(instance, compute)
+        )
     }
 }
 

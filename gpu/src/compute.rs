@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::{InstanceProfile, Placement};
 
 /// The driver keeps room for this many compute instances in one GPU instance.
-const MAX_COMPUTE_INSTANCES: u32 = 8;
+pub(crate) const MAX_COMPUTE_INSTANCES: u32 = 8;
 
 /// `NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2`, the 1g profile with the memory of a 2g.
 const DOUBLE_MEMORY_INDEX: u32 = 9;

@@ -7,9 +7,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-use crate::compute::{ComputePacker, Counts, subtract};
+use crate::compute::{Counts, MAX_COMPUTE_INSTANCES, subtract};
+use crate::demand::{Demand, demands, over_capacity};
 use crate::placement::{Placed, Solver};
-use crate::{Board, Client, GpuInstance, Impossible, InstanceProfile, Layout, Placement, Profile};
+use crate::{Board, Client, GpuInstance, Impossible, Layout, Placement, Profile};
 
 /// A way to the wanted devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,58 +71,6 @@ pub(crate) fn arrange(
         Some(arrangement) => Ok(arrangement),
         None => Err(over_capacity(&solver, &demands, wanted)),
     }
-}
-
-/// What is wanted of one GPU-instance profile.
-struct Demand<'a> {
-    name: Profile,
-    profile: &'a InstanceProfile,
-    /// Position among the solver's counts.
-    shape: usize,
-    packer: ComputePacker,
-    /// Wanted compute instances, by the packer's choices.
-    counts: Counts,
-}
-
-/// Sorts the wanted devices by GPU-instance profile.
-fn demands<'a>(
-    board: &'a Board,
-    solver: &Solver,
-    wanted: &BTreeMap<Profile, u32>,
-) -> Result<Vec<Demand<'a>>, Impossible> {
-    let mut demands = BTreeMap::new();
-    for (name, count) in wanted.iter().filter(|(_, count)| **count > 0) {
-        let profile = board.resolve(name)?.instance;
-        let Some(shape) = solver.position(profile.id) else {
-            continue;
-        };
-        let demand = demands.entry(shape).or_insert_with(|| {
-            let packer = ComputePacker::new(profile);
-            let counts = vec![0; packer.choices().len()];
-            Demand {
-                name: name.whole(),
-                profile,
-                shape,
-                packer,
-                counts,
-            }
-        });
-        let choices = demand.packer.choices().iter().zip(&mut demand.counts);
-        for (choice, sum) in choices.filter(|(choice, _)| choice.slices == name.compute_slices()) {
-            let max = solver
-                .capacity(shape)
-                .saturating_mul(choice.max_instances.min(profile.slices));
-            if *count > max {
-                return Err(Impossible::TooMany {
-                    profile: name.clone(),
-                    wanted: *count,
-                    max,
-                });
-            }
-            *sum = *count;
-        }
-    }
-    Ok(demands.into_values().collect())
 }
 
 /// An instance there is, and what it could serve as.
@@ -194,10 +143,17 @@ impl<'a> Existing<'a> {
                 .iter()
                 .enumerate()
                 .filter_map(part)
+                .take(MAX_COMPUTE_INSTANCES as usize)
                 .collect(),
             mask: mask.unwrap_or(0),
             is_busy: here().any(|client| client.compute_instance.is_none()),
         }
+    }
+
+    /// What keeping all of it is worth in devices with processes.
+    fn busy(&self) -> usize {
+        let parts = self.compute.iter().filter(|part| part.is_busy);
+        parts.count() + usize::from(self.is_busy)
     }
 }
 
@@ -220,7 +176,7 @@ struct Choice {
     next: State,
 }
 
-/// Dynamic programme over the existing instances.
+/// Dynamic programme over the existing instances, cut short where a choice reaches what is possible at all.
 struct Search<'a> {
     solver: &'a Solver,
     demands: &'a [Demand<'a>],
@@ -230,7 +186,7 @@ struct Search<'a> {
     packed: HashMap<(usize, Counts), Option<Vec<Vec<Placement>>>>,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
     /// What is best from here on; `None` when the wanted devices cannot be reached from here.
     fn worth(&mut self, state: &State) -> Option<Worth> {
         if let Some(worth) = self.known.get(state) {
@@ -239,9 +195,13 @@ impl Search<'_> {
         let worth = if state.next == self.existing.len() {
             self.finish(state).map(|new| (0, 0, 0, Reverse(new.len())))
         } else {
+            let bound = self.bound(state);
             let mut best = None;
-            for choice in self.choices(state) {
+            for choice in choices(self.existing, self.demands, state) {
                 best = best.max(self.total(&choice));
+                if best >= Some(bound) {
+                    break;
+                }
             }
             best
         };
@@ -255,13 +215,33 @@ impl Search<'_> {
         Some((rest.0 + busy, rest.1 + devices, rest.2 + instances, rest.3))
     }
 
+    /// Nothing from here on can be worth more: everything that could serve stays, as far as it is wanted.
+    fn bound(&mut self, state: &State) -> Worth {
+        let mut bound = (0, 0, 0, Reverse(0));
+        for (index, wanted) in state.wanted.iter().enumerate() {
+            let rest = self.existing.iter().skip(state.next);
+            let (mut instances, mut devices) = (0, 0);
+            for existing in rest.filter(|existing| existing.demand == Some(index)) {
+                instances += 1;
+                devices += existing.compute.len();
+                bound.0 += count(existing.busy());
+            }
+            let all = wanted.iter().sum::<u32>();
+            bound.1 += count(devices).min(all);
+            bound.2 += count(instances).min(all);
+            let needed = self.pack(index, wanted).as_ref().map_or(0, Vec::len);
+            bound.3.0 += needed.saturating_sub(instances);
+        }
+        bound
+    }
+
     fn arrangement(&mut self, mut state: State) -> Option<Arrangement> {
         let mut fates = vec![Fate::Destroyed; self.existing.len()];
         while let Some(existing) = self.existing.get(state.next) {
             let best = self.worth(&state)?;
-            let choices = self.choices(&state);
-            let mut choices = choices.into_iter();
+            let mut choices = choices(self.existing, self.demands, &state);
             let choice = choices.find(|choice| self.total(choice) == Some(best))?;
+            drop(choices);
             if let Some(fate) = fates.get_mut(existing.position) {
                 *fate = choice.fate;
             }
@@ -271,87 +251,20 @@ impl Search<'_> {
         Some(Arrangement { fates, new })
     }
 
-    /// The possible fates of the next instance, keeping first.
-    fn choices(&self, state: &State) -> Vec<Choice> {
-        let Some(existing) = self.existing.get(state.next) else {
-            return Vec::new();
-        };
-        let mut choices = Vec::new();
-        if let Some(demand) = existing.demand
-            && let Some(wanted) = state.wanted.get(demand)
-        {
-            for kept in subsets(&existing.compute) {
-                self.keep(existing, demand, wanted, &kept, state, &mut choices);
-            }
-        }
-        choices.push(Choice {
-            fate: Fate::Destroyed,
-            worth: (0, 0, 0),
-            next: State {
-                next: state.next + 1,
-                ..state.clone()
-            },
-        });
-        choices
-    }
-
-    /// Keeps an instance with these of its compute instances, and adds others in all possible ways.
-    fn keep(
-        &self,
-        existing: &Existing<'_>,
-        demand: usize,
-        wanted: &[u32],
-        kept: &[&Part],
-        state: &State,
-        choices: &mut Vec<Choice>,
-    ) {
+    fn pack(&mut self, demand: usize, wanted: &Counts) -> &Option<Vec<Vec<Placement>>> {
         let packer = &self.demands[demand].packer;
-        let mut held = vec![0; packer.choices().len()];
-        for part in kept {
-            held[part.choice] += 1;
-        }
-        let Some(wanted) = subtract(wanted, &held) else {
-            return;
-        };
-        let taken = kept.iter().fold(0, |taken, part| taken | part.mask);
-        let busy = kept.iter().filter(|part| part.is_busy).count() + usize::from(existing.is_busy);
-        for (counts, added) in packer.fills(taken, &held, &wanted) {
-            if kept.is_empty() && added.is_empty() {
-                continue;
-            }
-            let Some(rest) = subtract(&wanted, &counts) else {
-                continue;
-            };
-            let mut next = State {
-                next: state.next + 1,
-                taken: state.taken | existing.mask,
-                ..state.clone()
-            };
-            next.wanted[demand] = rest;
-            if let Some(shape) = existing.shape {
-                next.held[shape] += 1;
-            }
-            choices.push(Choice {
-                fate: Fate::Kept {
-                    compute: kept.iter().map(|part| part.position).collect(),
-                    added,
-                },
-                worth: (count(busy), count(kept.len()), 1),
-                next,
-            });
-        }
+        self.packed
+            .entry((demand, wanted.clone()))
+            .or_insert_with(|| packer.pack(wanted))
     }
 
     /// Places what the kept instances do not provide.
     fn finish(&mut self, state: &State) -> Option<Vec<(Placed, Vec<Placement>)>> {
         let mut counts = vec![0; self.solver.len()];
         let mut contents = BTreeMap::new();
-        for (index, (demand, wanted)) in self.demands.iter().zip(&state.wanted).enumerate() {
-            let packed = self
-                .packed
-                .entry((index, wanted.clone()))
-                .or_insert_with(|| demand.packer.pack(wanted));
-            let bins = packed.clone()?;
+        let demands = self.demands;
+        for (index, (demand, wanted)) in demands.iter().zip(&state.wanted).enumerate() {
+            let bins = self.pack(index, wanted).clone()?;
             counts[demand.shape] = count(bins.len());
             contents.insert(demand.profile.id, bins);
         }
@@ -365,55 +278,84 @@ impl Search<'_> {
     }
 }
 
-/// All subsets, larger ones first.
-fn subsets(parts: &[Part]) -> Vec<Vec<&Part>> {
-    let mut subsets = vec![Vec::new()];
-    for part in parts {
-        let with = subsets.iter().map(|subset: &Vec<&Part>| {
-            let mut subset = subset.clone();
-            subset.push(part);
-            subset
-        });
-        let with = with.collect::<Vec<_>>();
-        subsets.extend(with);
+/// The possible fates of the next instance, those that keep most first.
+fn choices<'a>(
+    existing: &'a [Existing<'a>],
+    demands: &'a [Demand<'a>],
+    state: &'a State,
+) -> impl Iterator<Item = Choice> {
+    let existing = existing.get(state.next);
+    let serving = existing.and_then(|existing| Some((existing, existing.demand?)));
+    let kept = serving.into_iter().flat_map(move |(existing, demand)| {
+        let subsets = subsets(&existing.compute);
+        subsets.flat_map(move |kept| keeping(existing, demand, &demands[demand], &kept, state))
+    });
+    let destroyed = Choice {
+        fate: Fate::Destroyed,
+        worth: (0, 0, 0),
+        next: State {
+            next: state.next + 1,
+            ..state.clone()
+        },
+    };
+    kept.chain([destroyed])
+}
+
+/// All ways to keep an instance with these of its compute instances, adding others where there is room.
+fn keeping(
+    existing: &Existing<'_>,
+    demand: usize,
+    Demand { packer, .. }: &Demand<'_>,
+    kept: &[&Part],
+    state: &State,
+) -> Vec<Choice> {
+    let mut held = vec![0; packer.choices().len()];
+    for part in kept {
+        held[part.choice] += 1;
     }
-    subsets.sort_by_key(|subset| Reverse(subset.len()));
-    subsets
+    let Some(wanted) = subtract(&state.wanted[demand], &held) else {
+        return Vec::new();
+    };
+    let taken = kept.iter().fold(0, |taken, part| taken | part.mask);
+    let busy = kept.iter().filter(|part| part.is_busy).count() + usize::from(existing.is_busy);
+    let fills = packer.fills(taken, &held, &wanted).into_iter().rev();
+    let choices = fills.filter_map(|(counts, added)| {
+        // A GPU instance without compute instance is no device.
+        if kept.is_empty() && added.is_empty() {
+            return None;
+        }
+        let mut next = State {
+            next: state.next + 1,
+            taken: state.taken | existing.mask,
+            ..state.clone()
+        };
+        next.wanted[demand] = subtract(&wanted, &counts)?;
+        if let Some(shape) = existing.shape {
+            next.held[shape] += 1;
+        }
+        Some(Choice {
+            fate: Fate::Kept {
+                compute: kept.iter().map(|part| part.position).collect(),
+                added,
+            },
+            worth: (count(busy), count(kept.len()), 1),
+            next,
+        })
+    });
+    choices.collect()
+}
+
+/// All subsets, larger ones first.
+fn subsets(parts: &[Part]) -> impl Iterator<Item = Vec<&Part>> {
+    let mut subsets = (0..1_u32 << parts.len()).collect::<Vec<_>>();
+    subsets.sort_by_key(|subset| Reverse(subset.count_ones()));
+    subsets.into_iter().map(|subset| {
+        let members = parts.iter().enumerate();
+        let members = members.filter(|(position, _)| subset >> position & 1 == 1);
+        members.map(|(_, part)| part).collect()
+    })
 }
 
 fn count(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
-}
-
-/// Names the devices that do not fit on the empty GPU.
-fn over_capacity(
-    solver: &Solver,
-    demands: &[Demand<'_>],
-    wanted: &BTreeMap<Profile, u32>,
-) -> Impossible {
-    let mut counts = vec![0; solver.len()];
-    let mut contents = Vec::new();
-    for demand in demands {
-        let mut bins = demand.packer.pack(&demand.counts).unwrap_or_default();
-        bins.sort_by_key(|bin| Reverse(bin.len()));
-        counts[demand.shape] = count(bins.len());
-        contents.push((demand, bins));
-    }
-    let left_out = solver.fewest_missing(0, &vec![0; solver.len()], &counts);
-    let mut missing = BTreeMap::new();
-    for (demand, bins) in contents {
-        // Leave out the GPU instances that hold the fewest devices.
-        let left_out = left_out[demand.shape];
-        for placement in bins.iter().rev().zip(0..left_out).flat_map(|(bin, _)| bin) {
-            let device = demand.name.clone().with_compute_slices(placement.size);
-            *missing.entry(device).or_default() += 1;
-        }
-    }
-    let wanted = wanted.iter().filter(|(_, count)| **count > 0);
-    Impossible::OverCapacity {
-        missing,
-        wanted: wanted
-            .map(|(profile, count)| (profile.clone(), *count))
-            .collect(),
-    }
 }

@@ -5,6 +5,7 @@
 
 mod board;
 mod compute;
+mod demand;
 mod goal;
 mod impossible;
 mod keep;

@@ -335,80 +335,54 @@ struct State {
     engines: [u32; ENGINES],
 }
 
-/// What a [`State`] stands before.
-enum Turn {
-    /// There is no shape any more.
-    End,
-    /// This shape is done: `left_out` of it, each of `size` memory slices, found no place.
-    Next {
-        left_out: u32,
-        size: u32,
-        next: State,
-    },
-    /// The place at hand can be used or left.
-    Decide,
-}
-
 /// Dynamic programme over shapes and their places: each place is used or left.
 struct Shortage<'a> {
     solver: &'a Solver,
     held: &'a [u32],
     wanted: &'a [u32],
+    /// By states that stand before a decision.
     known: HashMap<State, Cost>,
 }
 
 impl Shortage<'_> {
     fn cost(&mut self, state: State) -> Cost {
-        if let Some(cost) = self.known.get(&state) {
-            return *cost;
-        }
-        let cost = match self.turn(state) {
-            Turn::End => (0, 0),
-            Turn::Next {
-                left_out,
-                size,
-                next,
-            } => {
-                let rest = self.cost(next);
-                let left_out = u64::from(left_out);
-                (rest.0 + left_out, rest.1 + left_out * u64::from(size))
-            }
-            Turn::Decide => {
-                let skipped = self.cost(State {
-                    place: state.place + 1,
-                    ..state
-                });
-                match self.using(state) {
-                    Some(using) => skipped.min(self.cost(using)),
-                    None => skipped,
+        let (left_out, decision) = self.settle(state);
+        let rest = match decision {
+            None => (0, 0),
+            Some((state, using)) => match self.known.get(&state) {
+                Some(cost) => *cost,
+                None => {
+                    let cost = self.cost(using).min(self.cost(leaving(state)));
+                    self.known.insert(state, cost);
+                    cost
                 }
-            }
+            },
         };
-        self.known.insert(state, cost);
-        cost
+        (left_out.0 + rest.0, left_out.1 + rest.1)
     }
 
-    /// Whether anything of this shape is left to decide.
-    fn turn(&self, state: State) -> Turn {
-        let shape = self.solver.shapes.get(state.shape);
-        let (Some(shape), Some(wanted)) = (shape, self.wanted.get(state.shape)) else {
-            return Turn::End;
-        };
-        let left_out = wanted.saturating_sub(state.placed);
-        if left_out > 0 && state.place < shape.places.len() {
-            return Turn::Decide;
+    /// Goes on until there is a place to decide about: what is left out on the way, and the state before the decision with
+    /// the one after using the place. `None` at the end.
+    fn settle(&self, mut state: State) -> (Cost, Option<(State, State)>) {
+        let mut cost = (0, 0);
+        while let (Some(shape), Some(wanted)) = (
+            self.solver.shapes.get(state.shape),
+            self.wanted.get(state.shape),
+        ) {
+            while state.placed < *wanted && state.place < shape.places.len() {
+                if let Some(using) = self.using(state) {
+                    return (cost, Some((state, using)));
+                }
+                state.place += 1;
+            }
+            let left_out = u64::from(wanted.saturating_sub(state.placed));
+            cost.0 += left_out;
+            cost.1 += left_out * u64::from(shape.size);
+            state.shape += 1;
+            state.place = 0;
+            state.placed = 0;
         }
-        let next = State {
-            shape: state.shape + 1,
-            place: 0,
-            placed: 0,
-            ..state
-        };
-        Turn::Next {
-            left_out,
-            size: shape.size,
-            next,
-        }
+        (cost, None)
     }
 
     /// The state after using the place at hand, if it is free and numbers allow one more.
@@ -416,14 +390,14 @@ impl Shortage<'_> {
         let shape = self.solver.shapes.get(state.shape)?;
         let (_, mask) = shape.places.get(state.place)?;
         let held = self.held.get(state.shape).copied().unwrap_or(0);
+        if mask & state.taken != 0 || held.saturating_add(state.placed) >= shape.max_instances {
+            return None;
+        }
         let mut engines = state.engines;
         for (sum, each) in engines.iter_mut().zip(shape.engines) {
             *sum = sum.saturating_add(each);
         }
-        let is_free = mask & state.taken == 0
-            && held.saturating_add(state.placed) < shape.max_instances
-            && self.solver.allows(engines);
-        is_free.then_some(State {
+        self.solver.allows(engines).then_some(State {
             shape: state.shape,
             place: state.place + 1,
             placed: state.placed + 1,
@@ -434,25 +408,24 @@ impl Shortage<'_> {
 
     /// Follows the cheapest path and counts what it leaves out of each shape.
     fn trace(&mut self, mut state: State) -> Vec<u32> {
-        let mut missing = Vec::new();
-        loop {
-            match self.turn(state) {
-                Turn::End => return missing,
-                Turn::Next { left_out, next, .. } => {
-                    missing.push(left_out);
-                    state = next;
-                }
-                Turn::Decide => {
-                    let skipped = State {
-                        place: state.place + 1,
-                        ..state
-                    };
-                    state = match self.using(state) {
-                        Some(using) if self.cost(using) <= self.cost(skipped) => using,
-                        _ => skipped,
-                    };
+        let mut missing = self.wanted.to_vec();
+        while let (_, Some((at, using))) = self.settle(state) {
+            state = leaving(at);
+            if self.cost(using) <= self.cost(state) {
+                state = using;
+                if let Some(count) = missing.get_mut(at.shape) {
+                    *count -= 1;
                 }
             }
         }
+        missing
+    }
+}
+
+/// The state after leaving the place at hand.
+fn leaving(state: State) -> State {
+    State {
+        place: state.place + 1,
+        ..state
     }
 }

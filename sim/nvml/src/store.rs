@@ -27,6 +27,10 @@ const TEMPORARY_FILE: &str = "state.json.new";
 /// is stopped in the middle can keep it longer.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Meters are settled this far ahead, microseconds, and stand still until then. Readers go on with the old rates until the
+/// new state is in place; this way none of them has seen more than what is settled, and no counter falls.
+const SETTLE_AHEAD_US: u64 = 20_000;
+
 /// The version of the state file, as far as `stat` tells. Names are reused and clocks are coarse, so the time stamp is
 /// set by the writer: its nanoseconds are the state's sequence number, and no two versions look alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +146,7 @@ impl Store {
         if node == *before {
             return Ok(result);
         }
-        node.settle(&before, now_us(&before));
+        node.settle(&before, now_us(&before) + SETTLE_AHEAD_US);
         let shows = tree::announce(&self.folder, &before, &node)?;
         let after = self.write(node)?;
         if shows {
@@ -286,3 +290,6 @@ pub fn start_time(pid: u32) -> Option<u64> {
 fn is_alive(pid: u32, start: u64) -> bool {
     start_time(pid) == Some(start)
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::Code;
 use crate::context::Context;
 use crate::error::{Error, GpuRef};
+use crate::lane::Memory;
 use crate::library::symbol;
 
 /// A GPU (or one of its MIG devices) while a batch of calls runs on its thread.
@@ -23,6 +24,42 @@ impl std::fmt::Debug for Device<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Device({})", self.uuid)
     }
+}
+
+/// The handle at an index and the UUID behind it. The handle is looked up each time; who it is, once per handle and
+/// opening of the library.
+pub(crate) fn at_index(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    generation: u64,
+    index: u32,
+) -> Result<(sys::nvmlDevice_t, Arc<str>), Error> {
+    let library = context.library;
+    let handle = context
+        .get_of(symbol!(library, nvmlDeviceGetHandleByIndex_v2), index)
+        .map_err(|error| match error.code() {
+            Some(Code::INVALID_ARGUMENT) => Error::NoSuchGpu {
+                wanted: index.to_string(),
+            },
+            _ => error,
+        })?;
+    if let Some((of, known, uuid)) = &memory.device
+        && *of == generation
+        && *known == handle
+    {
+        return Ok((handle, Arc::clone(uuid)));
+    }
+    let uuid: Arc<str> = context
+        .text_of::<96, _>(symbol!(library, nvmlDeviceGetUUID), handle)
+        .map(Arc::from)?;
+    let device = Device {
+        context,
+        handle,
+        uuid: Arc::clone(&uuid),
+    };
+    context.progress.set_place(device.pci().ok());
+    memory.device = Some((generation, handle, Arc::clone(&uuid)));
+    Ok((handle, uuid))
 }
 
 /// The size of a MIG device, as the driver counts it (`nvmlDeviceAttributes_t`).
@@ -57,6 +94,9 @@ pub struct MigDevice {
     pub attributes: Option<MigDeviceAttributes>,
 }
 
+/// How often something is read again that changes while it is read.
+const ATTEMPTS: usize = 3;
+
 impl<'a> Device<'a> {
     /// Which GPU this is, for errors and logs. A MIG device gives its GPU.
     #[must_use]
@@ -71,6 +111,18 @@ impl<'a> Device<'a> {
     #[must_use]
     pub fn uuid(&self) -> &str {
         &self.uuid
+    }
+
+    /// Reads again what another process changed meanwhile: then a handle from a moment ago is not valid any more.
+    pub(crate) fn settled<T>(&self, read: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+        for _ in 1..ATTEMPTS {
+            match read() {
+                Err(error)
+                    if matches!(error.code(), Some(Code::NOT_FOUND | Code::INVALID_ARGUMENT)) => {}
+                other => return other,
+            }
+        }
+        read()
     }
 
     /// How many MIG devices the GPU can have; 0 with MIG off. Indices below it may be empty.

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use crate::Code;
 use crate::context::{Context, Limits};
-use crate::device::Device;
+use crate::device::{Device, at_index};
 use crate::error::{Error, GpuRef};
 use crate::gate::{Alone, Gate};
-use crate::identity::Versions;
-use crate::lane::{LOADING_STACK, Lane, Memory, STACK, Ticket, lock};
+use crate::identity::{Pci, Versions};
+use crate::lane::{LOADING_STACK, Lane, STACK, Ticket, lock};
 use crate::library::{Library, symbol};
 
 /// How to reach the driver.
@@ -393,6 +392,17 @@ impl Gpu {
         self.start(work)?.wait()?
     }
 
+    /// Which GPU this is and where it sits, as far as it was ever seen: for a GPU that answers no more.
+    pub(crate) fn last_seen(&self) -> Option<(GpuRef, Pci)> {
+        let lane = self.driver.lane(self.index).ok()?;
+        let (gpu, place) = (lane.progress().gpu()?, lane.progress().place()?);
+        let same = self
+            .pin
+            .get()
+            .is_none_or(|pin| gpu.uuid.as_ref() == Some(pin));
+        same.then_some((gpu, place))
+    }
+
     fn start<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Device<'_>) -> Result<T, Error> + Send + 'static,
@@ -414,7 +424,7 @@ impl Gpu {
                 progress,
                 abandoned,
             };
-            let (handle, uuid) = resolve(&context, memory, generation, index)?;
+            let (handle, uuid) = at_index(&context, memory, generation, index)?;
             let gpu = GpuRef {
                 index,
                 uuid: Some(Arc::clone(&uuid)),
@@ -438,33 +448,4 @@ impl Gpu {
             })
         })
     }
-}
-
-/// The handle at an index and the UUID behind it. The UUID is read once per handle and opening.
-pub(crate) fn resolve(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    generation: u64,
-    index: u32,
-) -> Result<(nvml_wrapper_sys::bindings::nvmlDevice_t, Arc<str>), Error> {
-    let library = context.library;
-    let handle = context
-        .get_of(symbol!(library, nvmlDeviceGetHandleByIndex_v2), index)
-        .map_err(|error| match error.code() {
-            Some(Code::INVALID_ARGUMENT) => Error::NoSuchGpu {
-                wanted: index.to_string(),
-            },
-            _ => error,
-        })?;
-    if let Some((of, known, uuid)) = &memory.device
-        && *of == generation
-        && *known == handle
-    {
-        return Ok((handle, Arc::clone(uuid)));
-    }
-    let uuid: Arc<str> = context
-        .text_of::<96, _>(symbol!(library, nvmlDeviceGetUUID), handle)
-        .map(Arc::from)?;
-    memory.device = Some((generation, handle, Arc::clone(&uuid)));
-    Ok((handle, uuid))
 }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use nvml_wrapper_sys::bindings as sys;
 
 use crate::error::{Error, GpuRef};
+use crate::identity::Pci;
 
 /// Enough for NVML's own frames and for the largest structure we put on the stack (`nvmlGpmMetricsGet_t`, 13 KiB).
 pub(crate) const STACK: usize = 256 * 1024;
@@ -39,6 +40,7 @@ struct Now {
 pub(crate) struct Progress {
     now: Mutex<Option<Now>>,
     gpu: Mutex<Option<GpuRef>>,
+    place: Mutex<Option<Pci>>,
 }
 
 impl Progress {
@@ -46,6 +48,7 @@ impl Progress {
         Self {
             now: Mutex::new(None),
             gpu: Mutex::new(gpu),
+            place: Mutex::new(None),
         }
     }
 
@@ -69,6 +72,15 @@ impl Progress {
 
     pub(crate) fn set_gpu(&self, gpu: GpuRef) {
         *lock(&self.gpu) = Some(gpu);
+    }
+
+    /// Where the GPU sat when it was last looked at: what a GPU that answers no more can be reset by.
+    pub(crate) fn place(&self) -> Option<Pci> {
+        lock(&self.place).clone()
+    }
+
+    pub(crate) fn set_place(&self, place: Option<Pci>) {
+        *lock(&self.place) = place;
     }
 
     /// The error to give when the present call has used up its time, or how long it may still take.

@@ -76,8 +76,10 @@ impl Device<'_> {
     /// # Errors
     /// The calls'; `NO_PERMISSION` when this process may not list instances.
     pub fn layout(&self) -> Result<gpu::Layout, Error> {
-        let mig_enabled = self.mig_mode().optional()?.is_some_and(|mode| mode.current);
-        self.board_and_layout(mig_enabled).map(|(_, layout)| layout)
+        self.settled(|| {
+            let mig_enabled = self.mig_mode().optional()?.is_some_and(|mode| mode.current);
+            self.board_and_layout(mig_enabled).map(|(_, layout)| layout)
+        })
     }
 
     /// Both at once: the instances need the profiles, and the profiles' insides need the instances. With `instances`

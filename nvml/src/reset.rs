@@ -22,7 +22,7 @@ impl Driver {
     /// Resets GPUs, one after the other, with NVML shut down meanwhile; uses from other threads wait. The rest of the
     /// node's GPUs are left alone.
     ///
-    /// Each GPU has its own answer, in the order given.
+    /// Each GPU has its own answer, in the order given. A GPU that is lost can be reset if it was seen before.
     ///
     /// # Errors
     /// NVML could not be shut down (a call hangs), or not be opened again; then the driver is gone for everybody, and
@@ -30,7 +30,14 @@ impl Driver {
     pub fn reset(&self, gpus: &[Gpu]) -> Result<Vec<Result<(), Error>>, Error> {
         let targets: Vec<Result<(GpuRef, Pci), Error>> = gpus
             .iter()
-            .map(|gpu| gpu.run(|device| Ok((device.gpu_ref(), device.pci()?))))
+            .map(|gpu| {
+                let asked = gpu.run(|device| Ok((device.gpu_ref(), device.pci()?)));
+                // A lost GPU answers nothing, and is what resets are for.
+                match asked {
+                    Err(error) if error.is_gpu_lost() => gpu.last_seen().ok_or(error),
+                    other => other,
+                }
+            })
             .collect();
         let options = self.options();
         let alone = self.alone(options.write_timeout.max(options.call_timeout))?;

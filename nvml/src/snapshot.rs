@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Code;
 use crate::device::{Device, MigDevice};
 use crate::driver::{Driver, Gpu};
 use crate::error::{Error, Optional};
@@ -112,28 +113,48 @@ impl Gpu {
     }
 }
 
+/// What MIG makes of a GPU.
+struct Shape {
+    mig: Option<MigMode>,
+    board: Option<gpu::Board>,
+    layout: Option<gpu::Layout>,
+    devices: Vec<MigDevice>,
+}
+
 impl Device<'_> {
+    fn shape(&self) -> Result<Shape, Error> {
+        let mig = self.mig_mode().optional()?;
+        let (board, layout) = match mig {
+            None => (None, Some(gpu::Layout::default())),
+            Some(mode) => match self.board_and_layout(mode.current) {
+                Ok((board, layout)) => (Some(board), Some(layout)),
+                // Without the permission to list instances, the profiles can still be told.
+                Err(error) if error.code() == Some(Code::NO_PERMISSION) => {
+                    (Some(self.board()?), None)
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        let devices = self
+            .mig_devices()?
+            .iter()
+            .map(|(index, device)| device.describe_mig_device(*index))
+            .collect::<Result<_, _>>()?;
+        Ok(Shape {
+            mig,
+            board,
+            layout,
+            devices,
+        })
+    }
+
     /// Describes this GPU.
     ///
     /// # Errors
     /// The first call that fails with more than "there is no such value".
     pub fn info(&self) -> Result<GpuInfo, Error> {
-        let mig = self.mig_mode().optional()?;
-        let (board, layout) = match mig {
-            None => (None, Some(gpu::Layout::default())),
-            Some(mode) => {
-                // Without the permission to list instances, the profiles can still be told.
-                match self.board_and_layout(mode.current).readable()? {
-                    Some((board, layout)) => (Some(board), Some(layout)),
-                    None => (Some(self.board()?), None),
-                }
-            }
-        };
-        let mig_devices = self
-            .mig_devices()?
-            .iter()
-            .map(|(index, device)| device.describe_mig_device(*index))
-            .collect::<Result<_, _>>()?;
+        let shape = self.settled(|| self.shape())?;
+        let mig = shape.mig;
         Ok(GpuInfo {
             index: self.gpu_ref().index,
             uuid: self.uuid().to_owned(),
@@ -149,9 +170,9 @@ impl Device<'_> {
             memory: self.memory().readable()?,
             mig,
             resetless_mig: mig.is_some() && self.mig_is_resetless()?,
-            board,
-            layout,
-            mig_devices,
+            board: shape.board,
+            layout: shape.layout,
+            mig_devices: shape.devices,
             processes: self.processes().readable()?,
         })
     }

@@ -14,7 +14,8 @@ use nvml_wrapper_sys::bindings as sys;
 
 use crate::Code;
 use crate::context::{Context, Limits};
-use crate::driver::{Driver, resolve};
+use crate::device::at_index;
+use crate::driver::Driver;
 use crate::error::{Error, GpuRef, Optional};
 use crate::event::{Event, EventKind, EventMask};
 use crate::gate::{Gate, Pass};
@@ -253,7 +254,7 @@ impl Watcher {
         if self.index >= count {
             return Ok(Left::Nothing);
         }
-        let (device, uuid) = resolve(&context, &mut self.memory, generation, self.index)?;
+        let (device, uuid) = at_index(&context, &mut self.memory, generation, self.index)?;
         let gpu = GpuRef {
             index: self.index,
             uuid: Some(uuid),

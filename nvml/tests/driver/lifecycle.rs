@@ -7,7 +7,7 @@ use sim_nvml::model::{Effect, Fault};
 
 use crate::{Node, eventually};
 
-const SHORT: Duration = Duration::from_millis(200);
+const SHORT: Duration = Duration::from_secs(2);
 
 fn hang(node: &Node, symbol: &str, gpu: Option<usize>) -> u64 {
     let fault = Fault {
@@ -21,7 +21,7 @@ fn hang(node: &Node, symbol: &str, gpu: Option<usize>) -> u64 {
 fn a_call_that_hangs_costs_only_its_gpu() {
     let node = Node::of("h100-sxm5-80gb", 4);
     let driver = Driver::open(&Options {
-        call_timeout: Duration::from_secs(2),
+        call_timeout: SHORT,
         ..node.options()
     })
     .unwrap();
@@ -197,6 +197,41 @@ fn several_gpus_are_reset_in_one_go_and_others_left_alone() {
         .collect();
     assert_eq!(left, [0, 1, 0]);
     assert!(snapshot.present().all(|info| info.mig.unwrap().current));
+}
+
+#[test]
+fn a_lost_gpu_is_reset_by_where_it_was() {
+    let node = Node::of("a100-sxm4-40gb", 2);
+    let driver = node.open();
+    let gpu = driver.gpu(1);
+    let uuid = gpu.info().unwrap().uuid;
+    node.sim.lose(1).unwrap();
+    assert!(gpu.info().unwrap_err().is_gpu_lost());
+    gpu.reset().unwrap();
+    assert_eq!(gpu.info().unwrap().uuid, uuid);
+}
+
+#[test]
+fn a_gpu_whose_call_hangs_stops_resets_within_bounds() {
+    let node = Node::of("a100-sxm4-40gb", 2);
+    let driver = Driver::open(&Options {
+        call_timeout: SHORT,
+        write_timeout: SHORT,
+        ..node.options()
+    })
+    .unwrap();
+    let fault = hang(&node, "nvmlDeviceGetSerial", Some(0));
+    assert!(driver.gpu(0).run(|d| d.serial()).unwrap_err().is_hung());
+    // NVML cannot be shut down around a call; the caller learns which GPU is in the way, and everything stays open.
+    let error = driver.gpu(1).reset().unwrap_err();
+    assert_eq!(
+        (error.is_hung(), error.call()),
+        (true, Some("nvmlDeviceGetSerial"))
+    );
+    assert_eq!(error.gpu().unwrap().index, 0);
+    assert!(driver.gpu(1).info().is_ok());
+    node.sim.clear(fault).unwrap();
+    eventually("the reset", || driver.gpu(1).reset().is_ok());
 }
 
 #[test]

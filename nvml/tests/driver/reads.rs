@@ -218,6 +218,38 @@ fn gpm_is_absent_before_hopper() {
     assert!(gpu.run(|d| d.gpm_sample(None)).is_err());
 }
 
+/// A driver that lacks a newer call, or knows no such version of its structure, is asked by the older one.
+#[rstest]
+#[case("nvmlDeviceGetMemoryInfo_v2", 13)]
+#[case("nvmlDeviceGetMemoryInfo_v2", 25)]
+#[case("nvmlDeviceGetTemperatureV", 13)]
+#[case("nvmlDeviceGetCurrentClocksEventReasons", 13)]
+#[case("nvmlDeviceGetRemappedRows_v2", 13)]
+#[case("nvmlDeviceGetGpuFabricInfoV", 25)]
+fn older_drivers_are_asked_the_older_way(#[case] symbol: &str, #[case] code: u32) {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let gpu = node.open().gpu(0);
+    let read = move || {
+        gpu.run(|d| {
+            let rows = d.remapped_rows()?;
+            let fabric = d.fabric()?.map(|f| (f.state, f.status, f.clique));
+            Ok((
+                d.memory()?.total,
+                d.temperature()?,
+                d.clock_reasons()?,
+                rows,
+                fabric,
+            ))
+        })
+        .unwrap()
+    };
+    node.sim.step(Duration::from_secs(3600)).unwrap();
+    let newer = read();
+    let fault = Fault::new(symbol, Effect::Fail(sim_nvml::Code(code)));
+    node.sim.inject(fault).unwrap();
+    assert_eq!(read(), newer);
+}
+
 /// Codes that the safe wrapper crate cannot name, and one that no header has yet.
 #[rstest]
 #[case(23)]

@@ -1,7 +1,8 @@
 //! What a node is told to have.
 
-use nvml::{Architecture, Code};
+use nvml::{AddressingMode, Architecture, Code, FabricState};
 use rstest::rstest;
+use sim_nvml::model::{Effect, Fault};
 
 use crate::Node;
 
@@ -131,6 +132,75 @@ fn a_gpu_lost_later_is_named_by_its_uuid() {
     let error = gpu.info().unwrap_err();
     assert!(error.is_gpu_lost());
     assert_eq!(error.gpu().unwrap().uuid.as_deref(), Some(uuid.as_str()));
+}
+
+#[test]
+fn a_gpu_that_changes_while_it_is_read_is_read_again() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let gpu = node.open().gpu(0);
+    gpu.run(|d| {
+        d.set_mig_mode(true)?;
+        d.create_gpu_instance(9, None)
+    })
+    .unwrap();
+    // As if another process had destroyed an instance between its listing and the question what it is.
+    let fault = Fault::new("nvmlGpuInstanceGetInfo", Effect::Fail(sim_nvml::Code(6)));
+    let once = Fault {
+        times: Some(1),
+        ..fault.clone()
+    };
+    node.sim.inject(once).unwrap();
+    assert_eq!(gpu.info().unwrap().layout.unwrap().instances.len(), 1);
+    // What never settles is an error, not an empty GPU.
+    node.sim.inject(fault).unwrap();
+    assert_eq!(gpu.info().unwrap_err().code(), Some(Code::NOT_FOUND));
+    assert_eq!(
+        gpu.run(|d| d.layout()).unwrap_err().code(),
+        Some(Code::NOT_FOUND)
+    );
+}
+
+#[test]
+fn what_only_root_may_see_is_absent_for_others() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let gpu = node.open().gpu(0);
+    gpu.run(|d| d.set_mig_mode(true)).unwrap();
+    for symbol in [
+        "nvmlDeviceGetGpuInstances",
+        "nvmlDeviceGetGpuInstancePossiblePlacements_v2",
+        "nvmlDeviceGetMemoryInfo*",
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+    ] {
+        let denied = Fault::new(symbol, Effect::Fail(sim_nvml::Code(4)));
+        node.sim.inject(denied).unwrap();
+    }
+    let info = gpu.info().unwrap();
+    assert_eq!((info.layout, info.memory), (None, None));
+    let board = info.board.unwrap();
+    assert_eq!(board.profiles.len(), EIGHT_SLICES.len());
+    assert!(board.profiles.iter().all(|p| p.placements.is_empty()));
+    // No MIG device, so nothing to ask instead: nobody is known to use the GPU, and that is known to be so.
+    assert_eq!(info.processes.as_deref(), Some(&[][..]));
+    assert!(info.mig.unwrap().current);
+}
+
+#[test]
+fn the_fabric_and_the_way_to_memory_are_those_of_the_machine() {
+    let look = |node: &Node| {
+        let info = node.open().gpu(0).info().unwrap();
+        let fabric = info
+            .fabric
+            .map(|f| (f.state, f.status, f.clique, f.cluster_uuid != [0; 16]));
+        (fabric, info.addressing_mode)
+    };
+    let done = FabricState::Completed;
+    let single = look(&Node::preset("dgx-h100"));
+    assert_eq!(single.0, Some((done, Code::SUCCESS, 0, false)));
+    assert_eq!(single.1, Some(AddressingMode::Hmm));
+    let rack = look(&Node::preset("gb200-tray"));
+    assert_eq!(rack.0, Some((done, Code::SUCCESS, 2, true)));
+    assert_eq!(rack.1, Some(AddressingMode::Ats));
+    assert_eq!(look(&Node::of("t4-16gb", 1)).0, None);
 }
 
 #[test]

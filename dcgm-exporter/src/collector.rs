@@ -50,8 +50,8 @@ pub(crate) struct Collector {
 }
 
 /// One collection's outcome.
-struct Collection {
-    readings: Readings,
+pub(crate) struct Collection {
+    pub(crate) readings: Readings,
     half: bool,
 }
 
@@ -108,7 +108,7 @@ impl Collector {
         }
     }
 
-    fn collect(&mut self, begun: Instant) -> Result<Collection, Error> {
+    pub(crate) fn collect(&mut self, begun: Instant) -> Result<Collection, Error> {
         let at = SystemTime::now();
         let answer = self.session.driver().and_then(|driver| {
             self.watch_events(&driver);

@@ -20,6 +20,8 @@ mod collector;
 pub mod counters;
 mod events;
 pub mod fields;
+#[cfg(test)]
+mod golden;
 pub mod labels;
 pub mod page;
 mod rates;

@@ -487,7 +487,7 @@ fn gpm_value(plan: &Plan, answers: Option<&GpmValues>, i: usize, scale: Scale) -
     let value = (*answers?.get(place)?).filter(|value| value.is_finite())?;
     Some(match scale {
         Scale::PercentToRatio => Value::Double(value / 100.0),
-        Scale::MibToBytes => Value::Int((value * 1_048_576.0) as u64),
+        Scale::MibToBytes => Value::Int((value * 1_048_576.0).round() as u64),
         Scale::Count | Scale::Celsius | Scale::MilliToWatts => Value::Double(value),
     })
 }

@@ -3,17 +3,87 @@
 //! This crate only wires: each part is a library, and each subcommand turns flags and environment into that library's
 //! configuration.
 
+mod dcgm_exporter;
+mod demo;
+mod feature_discovery;
 mod logging;
 mod name;
+mod sim;
 
-use clap::Parser;
+use std::process::ExitCode;
 
-/// Shapes the GPUs of a Kubernetes node: finds them, cuts them, publishes what it cut, measures them.
+use clap::{Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// Shapes the GPUs of a Kubernetes node: finds them, cuts them, measures them
 #[derive(Debug, Parser)]
 #[command(name = "lathe", version, propagate_version = true)]
-struct Cli {}
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
 
-fn main() -> std::process::ExitCode {
-    let _cli = Cli::parse_from(name::arguments(std::env::args_os()));
-    std::process::ExitCode::SUCCESS
+    #[command(flatten)]
+    log: logging::LogArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Demo(demo::Args),
+    Sim(sim::Args),
+    FeatureDiscovery(feature_discovery::Args),
+    DcgmExporter(dcgm_exporter::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse_from(name::arguments(std::env::args_os()));
+    match run(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("lathe: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    cli.log.start(match &cli.command {
+        Command::Demo(args) => args.default_log(),
+        Command::DcgmExporter(args) => args.default_log(),
+        Command::Sim(_) => "warn",
+        Command::FeatureDiscovery(_) => "info",
+    })?;
+    match cli.command {
+        Command::Sim(args) => sim::run(&args),
+        Command::Demo(args) => part(|shutdown| demo::run(args, shutdown)),
+        Command::FeatureDiscovery(args) => part(|shutdown| feature_discovery::run(args, shutdown)),
+        Command::DcgmExporter(args) => part(|shutdown| dcgm_exporter::run(args, shutdown)),
+    }
+}
+
+/// Runs a part on one thread until it ends; SIGINT and SIGTERM ask it to.
+///
+/// One thread is enough: parts keep driver calls on threads of their own, and a second worker costs memory on every node.
+fn part<F>(start: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<ExitCode>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let shutdown = CancellationToken::new();
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let asked = shutdown.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            asked.cancel();
+        });
+        start(shutdown).await
+    })?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -164,11 +164,15 @@ mod tests {
     #[test]
     fn an_instance_outside_the_bar_is_cut_not_a_crash() {
         assert_eq!(
-            bar(&gpu(true, vec![instance(7, 9, "x")]), 68).chars().count(),
+            bar(&gpu(true, vec![instance(7, 9, "x")]), 68)
+                .chars()
+                .count(),
             34
         );
         assert_eq!(
-            bar(&gpu(true, vec![instance(40, 2, "x")]), 68).chars().count(),
+            bar(&gpu(true, vec![instance(40, 2, "x")]), 68)
+                .chars()
+                .count(),
             34
         );
     }

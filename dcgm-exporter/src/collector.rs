@@ -140,7 +140,17 @@ impl Collector {
                                 .entities
                                 .extend(selected.map(|(_, instance)| instance));
                         }
-                        Err(error) => readings.failures.push(read::failure(index, &error)),
+                        Err(error) => {
+                            let failure = read::failure(index, &error);
+                            if let Some(uuid) = &failure.uuid {
+                                readings.entities.extend(read::of_lost_gpu(
+                                    &self.plan,
+                                    uuid,
+                                    &self.state,
+                                ));
+                            }
+                            readings.failures.push(failure);
+                        }
                     }
                 }
             }

@@ -9,7 +9,8 @@
 //!
 //! # Differences from dcgm-exporter
 //! - Label values are escaped; a family has one `HELP` and one `TYPE` line; pages have the content type of text format 0.0.4.
-//! - A GPU that fails costs its own series, not the page; `lathe_exporter_gpu_failed` says which call failed.
+//! - A GPU that fails costs its own series, not the page; `lathe_exporter_gpu_failed` says which call failed. Its last XID
+//!   error stays on the page, since that still holds and often says why.
 //! - A changed MIG layout shows without a restart, and so does a driver that comes, goes, or comes back.
 //! - Profiling families come from NVML's GPM, so they exist on Hopper and later only.
 //! - The NVLink rate is absent, not 0, until there are two readings.

@@ -11,7 +11,7 @@ use crate::counters::Counters;
 use crate::fields::{Clock, Level, Memory, Rows, Scale, Source, Text, Utilisation};
 use crate::labels::{Identity, LabelStyle};
 use crate::rates::{Count, nvlink_mb_per_second};
-use crate::state::{GpmValues, State, Windows};
+use crate::state::{GpmValues, Known, State, Windows};
 use crate::value::{Entity, Failure, Value};
 
 /// DCGM discards what no silicon survives (`DcgmCacheManager`).
@@ -117,6 +117,25 @@ pub(crate) fn read_gpu(
     })
 }
 
+/// What still holds of a GPU that cannot be read: its entities' last XID errors, which often say why.
+pub(crate) fn of_lost_gpu(plan: &Plan, uuid: &str, state: &State) -> Vec<Entity> {
+    let lost = |known: Known| {
+        let xid = state.xid(uuid, known.instance)?;
+        let value = |source: Source| matches!(source, Source::LastXid).then_some(Value::Xid(xid));
+        let values = plan
+            .counters
+            .families
+            .iter()
+            .map(|counter| value(counter.field.source))
+            .collect();
+        Some(Entity {
+            labels: known.labels,
+            values,
+        })
+    };
+    state.entities(uuid).into_iter().filter_map(lost).collect()
+}
+
 struct Reader<'a, 'd> {
     device: &'a Device<'d>,
     plan: &'a Plan,
@@ -169,13 +188,19 @@ impl<'d> Reader<'_, 'd> {
         let values = self.gpu_values(whole)?;
         let style = &self.plan.style;
         let mut reading = GpuReading::default();
+        let mut known = Vec::new();
         for instance in &instances {
             let identity = Identity {
                 instance: Some((&instance.profile, instance.id)),
                 ..identity
             };
+            let labels = style.render(&identity, &texts);
+            known.push(Known {
+                instance: Some(instance.id),
+                labels: labels.clone(),
+            });
             reading.instances.push(Entity {
-                labels: style.render(&identity, &texts),
+                labels,
                 values: self.instance_values(instance, &values)?,
             });
         }
@@ -184,11 +209,14 @@ impl<'d> Reader<'_, 'd> {
             Some(id) => instances.iter().any(|instance| instance.id == *id),
         });
         if whole {
-            reading.gpu = Some(Entity {
-                labels: style.render(&identity, &texts),
-                values,
+            let labels = style.render(&identity, &texts);
+            known.push(Known {
+                instance: None,
+                labels: labels.clone(),
             });
+            reading.gpu = Some(Entity { labels, values });
         }
+        self.state.set_entities(device.uuid(), known);
         Ok(reading)
     }
 

@@ -36,6 +36,14 @@ pub(crate) struct Taken {
     change: u64,
 }
 
+/// An entity that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// GPU-instance id; `None` is the whole GPU.
+    pub(crate) instance: Option<u32>,
+    pub(crate) labels: String,
+}
+
 /// State shared by the collector, the GPUs' threads and the event thread. Keyed by the GPU's UUID, which survives a driver
 /// restart where an index may not.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +52,8 @@ pub(crate) struct State(Arc<Mutex<Inner>>);
 #[derive(Debug, Default)]
 struct Inner {
     windows: HashMap<Arc<str>, Windows>,
+    /// The entities of a GPU when it was last read, with their labels.
+    entities: HashMap<Arc<str>, Vec<Known>>,
     /// How often a GPU's instances changed.
     changes: HashMap<Arc<str>, u64>,
     /// The last XID by GPU and GPU instance; `None` is the GPU as a whole.
@@ -72,6 +82,16 @@ impl State {
             windows.forget_instances();
         }
         inner.windows.insert(uuid.into(), windows);
+    }
+
+    /// Keeps what a GPU's entities were.
+    pub(crate) fn set_entities(&self, uuid: &str, entities: Vec<Known>) {
+        self.lock().entities.insert(uuid.into(), entities);
+    }
+
+    /// What a GPU's entities were when it was last read.
+    pub(crate) fn entities(&self, uuid: &str) -> Vec<Known> {
+        self.lock().entities.get(uuid).cloned().unwrap_or_default()
     }
 
     /// Instances changed: an id may now stand for another instance, so neither windows nor XIDs of instances hold.

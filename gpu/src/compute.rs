@@ -52,8 +52,10 @@ impl InstanceProfile {
         /// Slices and ids of `NVML_COMPUTE_INSTANCE_PROFILE_*`; in every capture the id equals the enumeration index.
         const SIZES: [(u32, u32); 7] = [(1, 0), (2, 1), (3, 2), (4, 3), (6, 6), (7, 4), (8, 5)];
         const ONE_SLICE_REV1: u32 = 7;
-        let is_offered =
-            |slices| slices == self.slices || 2 * slices <= self.slices + 1 && slices < self.slices;
+        let is_offered = |slices| {
+            slices == self.slices
+                || 2 * slices <= self.slices.saturating_add(1) && slices < self.slices
+        };
         let sizes = SIZES.into_iter().filter(|(slices, _)| is_offered(*slices));
         sizes
             .map(|(slices, id)| ComputeChoice {

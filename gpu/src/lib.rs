@@ -2,6 +2,21 @@
 //!
 //! This crate does no I/O and knows neither Kubernetes, nor an async runtime, nor NVML. Everything in it is a value or a
 //! pure function from values to values, so its tests need no driver and run in seconds.
+//!
+//! A [`Board`] is what a driver reports of a GPU. It gives [`Profile`]s their names and finds what a name means
+//! ([`Board::resolve`]). A GPU is [`Observed`], a [`Goal`] is set, and [`plan`] says what to keep, destroy and create, or
+//! that it is [`Impossible`] and why. [`place`] is the geometry under it, [`matches()`] the check afterwards.
+//!
+//! ```
+//! use gpu::{Goal, Impossible, Observed, plan};
+//!
+//! // A GPU without MIG has no board.
+//! let devices = [("1g.10gb".parse()?, 7)].into();
+//! let error = plan(None, &Observed::default(), &Goal::new(true, devices));
+//! assert_eq!(error, Err(Impossible::NoMig));
+//! assert!(plan(None, &Observed::default(), &Goal::Mode(false))?.is_noop());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod board;
 mod compute;

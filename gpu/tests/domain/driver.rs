@@ -43,7 +43,7 @@ fn compute_id(profile_id: u32, slices: u32) -> u32 {
     }
 }
 
-/// Carries out steps; panics where a driver would return an error.
+/// Carries out steps; panics where a driver would return an error. Processes end with what they stand on.
 pub(crate) fn apply(board: &Board, observed: &Observed, steps: &[Step]) -> Observed {
     let mut gpu = observed.clone();
     for step in steps {
@@ -69,6 +69,10 @@ fn apply_one(board: &Board, gpu: &mut Observed, step: &Step) {
                 .compute
                 .retain(|compute| compute.id != *compute_instance);
             assert_eq!(parent.compute.len() + 1, before, "{step}");
+            gpu.clients.retain(|client| {
+                (client.gpu_instance, client.compute_instance)
+                    != (Some(*gpu_instance), Some(*compute_instance))
+            });
         }
         Step::DestroyInstance { gpu_instance } => {
             let position = instances
@@ -76,6 +80,8 @@ fn apply_one(board: &Board, gpu: &mut Observed, step: &Step) {
                 .position(|instance| instance.id == *gpu_instance)
                 .expect("the GPU instance is there");
             assert!(instances.remove(position).compute.is_empty(), "{step}");
+            gpu.clients
+                .retain(|client| client.gpu_instance != Some(*gpu_instance));
         }
         Step::SetMode { enabled } => {
             assert!(*enabled || instances.is_empty(), "{step}");

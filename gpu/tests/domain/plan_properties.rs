@@ -139,6 +139,37 @@ fn check(board: &Board, observed: &Observed, goal: &Goal) -> Result<GpuPlan, Tes
             }
         }
     }
+    // In the way is who loses what it stands on, and everybody when the GPU itself changes.
+    let is_spared = |client: &Client| {
+        let before = observed
+            .layout
+            .instances
+            .iter()
+            .find(|instance| Some(instance.id) == client.gpu_instance);
+        let kept = plan
+            .kept
+            .iter()
+            .find(|instance| Some(instance.id) == client.gpu_instance);
+        let holds = |instance: &GpuInstance| {
+            instance
+                .compute
+                .iter()
+                .any(|compute| Some(compute.id) == client.compute_instance)
+        };
+        match client.compute_instance {
+            Some(_) => kept.is_some_and(holds),
+            None => kept == before,
+        }
+    };
+    let changes = observed.layout.mig_enabled != goal.mig_enabled();
+    for client in &observed.clients {
+        prop_assert_eq!(
+            plan.blockers.contains(client),
+            changes || !is_spared(client),
+            "{:?}",
+            client
+        );
+    }
     let again = gpu::plan(Some(board), &after, goal)
         .map_err(|error| TestCaseError::fail(error.to_string()))?;
     prop_assert!(again.is_noop(), "{:?}", again.steps());

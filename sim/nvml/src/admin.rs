@@ -512,4 +512,4 @@ fn own_command(driver_library: &Path) -> Option<PathBuf> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -73,3 +73,6 @@ pub fn parse(name: &str, text: &str) -> Result<Board, Error> {
         reason: error.to_string(),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -436,3 +436,6 @@ fn unique(what: &'static str, values: impl Iterator<Item = String>) -> Result<()
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

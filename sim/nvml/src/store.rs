@@ -83,10 +83,10 @@ impl Store {
         let directory = rustix::fs::open(&folder, flags, Mode::empty())
             .map_err(|error| with_path(&folder, error))?;
         Ok(Store {
+            resets: ResetFiles::beside(&folder),
             folder,
             directory,
             cached: Mutex::new(None),
-            resets: ResetFiles::new(),
             writer: Mutex::new(()),
         })
     }
@@ -110,14 +110,6 @@ impl Store {
 
     /// The state as it is.
     pub fn load(&self) -> io::Result<Arc<Node>> {
-        if self.resets.touched() {
-            // The update looks at the files itself.
-            self.update(|_| ())?;
-        }
-        self.current()
-    }
-
-    fn current(&self) -> io::Result<Arc<Node>> {
         let stamp = self.stamp()?;
         if let Some(cached) = guard(&self.cached)
             .as_ref()
@@ -128,13 +120,24 @@ impl Store {
         self.read()
     }
 
+    /// The state as it is once resets that somebody asked for through sysfs are done.
+    pub fn load_after_resets(&self) -> io::Result<Arc<Node>> {
+        let node = self.load()?;
+        if !self.resets.asked(&node) {
+            return Ok(node);
+        }
+        // The update serves the requests itself.
+        self.update(|_| ())?;
+        self.load()
+    }
+
     /// Changes the state under the lock and returns what `change` returns. Nothing is written when nothing changed.
     ///
-    /// Before the change, clients of ended processes are forgotten; after it, meters are settled.
+    /// Before the change, clients of ended processes are forgotten and resets asked for through sysfs done; after it, meters are settled.
     pub fn update<T>(&self, change: impl FnOnce(&mut Node) -> T) -> io::Result<T> {
         let _writer = guard(&self.writer);
         let _lock = self.lock()?;
-        let before = self.current()?;
+        let before = self.load()?;
         tree::mend(&self.folder, &before)?;
         let mut node = Node::clone(&before);
         node.reap(is_alive);
@@ -146,12 +149,11 @@ impl Store {
         if node == *before {
             return Ok(result);
         }
-        node.settle(&before, now_us(&before) + SETTLE_AHEAD_US);
+        node.settle(&before, settled_at(&before));
         let shows = tree::announce(&self.folder, &before, &node)?;
         let after = self.write(node)?;
         if shows {
             tree::follow(&self.folder, &before, &after)?;
-            self.resets.watch(&after);
         }
         Ok(result)
     }
@@ -185,7 +187,6 @@ impl Store {
             with_path(&path, io::Error::new(io::ErrorKind::InvalidData, reason))
         })?;
         let node = Arc::new(node);
-        self.resets.watch(&node);
         *guard(&self.cached) = Some(Cached {
             stamp,
             node: Arc::clone(&node),
@@ -263,6 +264,16 @@ impl Store {
     }
 }
 
+/// When meters of a changing node are settled. A clock that stands still cannot run on while the change is made.
+fn settled_at(node: &Node) -> u64 {
+    let ahead = if node.clock_frozen_us.is_none() {
+        SETTLE_AHEAD_US
+    } else {
+        0
+    };
+    now_us(node) + ahead
+}
+
 /// The node's clock: the host's real time, or the moment it was frozen at, plus the node's offset, microseconds.
 pub fn now_us(node: &Node) -> u64 {
     if let Some(frozen) = node.clock_frozen_us {
@@ -287,7 +298,8 @@ pub fn start_time(pid: u32) -> Option<u64> {
     fields.nth(22 - 4)?.parse().ok()
 }
 
-fn is_alive(pid: u32, start: u64) -> bool {
+/// Whether the process of the host that began at this time still runs.
+pub(crate) fn is_alive(pid: u32, start: u64) -> bool {
     start_time(pid) == Some(start)
 }
 

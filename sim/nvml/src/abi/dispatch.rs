@@ -327,7 +327,14 @@ fn run(
     body: impl FnOnce(&Call) -> Result<(), Code>,
 ) -> Result<(), Code> {
     let client = session::current()?;
-    let node = load(client.store())?;
+    let node = if mutating || begins_afresh(symbol) {
+        client
+            .store()
+            .load_after_resets()
+            .map_err(|_| Code::DRIVER_NOT_LOADED)?
+    } else {
+        load(client.store())?
+    };
     let handle = arguments.iter().find_map(|(_, argument)| argument.handle());
     let traced = mutating || node.trace;
     let begun_us = now_us(&node);
@@ -407,6 +414,11 @@ pub(super) fn hurdles(
     } else {
         load(store)
     }
+}
+
+/// Whether a query is one that a client makes to see a GPU anew: resets asked for through sysfs are done before it.
+fn begins_afresh(symbol: &str) -> bool {
+    symbol == "nvmlDeviceGetMigMode" || symbol.starts_with("nvmlDeviceGetHandleBy")
 }
 
 /// The code of every call while the driver does not answer.

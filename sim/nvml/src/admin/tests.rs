@@ -40,3 +40,261 @@ fn every_preset_makes_a_node() {
         );
     }
 }
+
+fn dgx_h100() -> (tempfile::TempDir, SimulatedNode) {
+    node(&NodeSpec::preset("dgx-h100").unwrap())
+}
+
+#[test]
+fn identities_depend_on_the_name_alone() {
+    let uuids = |name: &str| {
+        let spec = NodeSpec {
+            name: name.to_owned(),
+            ..NodeSpec::preset("a30x4").unwrap()
+        };
+        let (_folder, node) = node(&spec);
+        node.state()
+            .unwrap()
+            .gpus
+            .iter()
+            .map(|gpu| (gpu.uuid.clone(), gpu.serial.clone()))
+            .collect::<Vec<_>>()
+    };
+    let (one, again, other) = (uuids("one"), uuids("one"), uuids("other"));
+    assert_eq!(one, again);
+    assert!(one.iter().all(|identity| !other.contains(identity)));
+    assert!(
+        one.iter().all(|(uuid, serial)| uuid.starts_with("GPU-")
+            && uuid.len() == 40
+            && serial.len() == 13)
+    );
+}
+
+#[test]
+fn a_second_node_in_the_same_folder_is_refused() {
+    let (folder, node) = dgx_h100();
+    let library = folder.path().join("stand-in.so");
+    let again =
+        SimulatedNode::create_with(node.root(), &NodeSpec::preset("mixed").unwrap(), &library);
+    assert!(matches!(again, Err(Error::Exists(_))));
+    assert_eq!(node.state().unwrap().name, "dgx-h100");
+    let missing = SimulatedNode::open(&folder.path().join("nothing"))
+        .unwrap_err()
+        .to_string();
+    assert!(missing.contains("lathe sim create --root"), "{missing}");
+}
+
+#[test]
+fn gpus_are_found_by_position_uuid_and_address() {
+    let (_folder, node) = dgx_h100();
+    let uuid = node.state().unwrap().gpus[3].uuid.clone();
+    for text in ["3", uuid.as_str(), "0000:86:00.0", "00000000:86:00.0"] {
+        assert_eq!(node.find_gpu(text).unwrap(), 3, "{text}");
+    }
+    let error = node.find_gpu("8").unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "no GPU `8`: give a position from 0 to 7, a UUID or a PCI address"
+    );
+}
+
+#[test]
+fn a_lost_gpu_comes_back_with_a_reset_and_a_fallen_one_only_with_a_reboot() {
+    let (_folder, node) = dgx_h100();
+    let early = node.state().unwrap().sequence;
+    node.lose(2).unwrap();
+    assert!(node.state().unwrap().gpus[2].is_lost());
+    node.reset(2).unwrap();
+    assert!(!node.state().unwrap().gpus[2].is_lost());
+
+    node.fall_off(5).unwrap();
+    let state = node.state().unwrap();
+    // Who was there before still sees it, as lost; who comes after does not.
+    assert!(state.gpus[5].is_lost() && state.visible(early).any(|gpu| gpu == 5));
+    assert_eq!(
+        state.visible(state.sequence).collect::<Vec<_>>(),
+        [0, 1, 2, 3, 4, 6, 7]
+    );
+    assert_eq!(
+        state
+            .events
+            .after(0)
+            .map(|event| (event.gpu, event.data))
+            .collect::<Vec<_>>(),
+        [(5, 79)]
+    );
+    assert_eq!(state.gpus[5].recovery().number(), 2);
+    let refused = node.reset(5).unwrap_err().to_string();
+    assert!(
+        refused.contains("GPU_IS_LOST") && refused.contains("reboot"),
+        "{refused}"
+    );
+    node.reboot().unwrap();
+    let state = node.state().unwrap();
+    assert_eq!(state.visible(state.sequence).count(), 8);
+}
+
+#[test]
+fn resets_can_be_refused_and_need_an_idle_gpu() {
+    let (_folder, node) = dgx_h100();
+    let pid = node
+        .run_workload(WorkloadSpec {
+            gpu: 1,
+            ..WorkloadSpec::default()
+        })
+        .unwrap();
+    assert!(matches!(
+        node.reset(1),
+        Err(Error::Refused {
+            code: Code::IN_USE,
+            ..
+        })
+    ));
+    node.reset(0).unwrap();
+    node.stop_workload(pid).unwrap();
+    node.refuse_reset(1, true).unwrap();
+    assert!(matches!(
+        node.reset(1),
+        Err(Error::Refused {
+            code: Code::NOT_SUPPORTED,
+            ..
+        })
+    ));
+    node.clear_all().unwrap();
+    node.reset(1).unwrap();
+}
+
+#[test]
+fn a_one_in_the_reset_file_resets_at_the_next_look() {
+    let (_folder, node) = dgx_h100();
+    node.lose(4).unwrap();
+    // Another process's store, which has already looked.
+    let other = SimulatedNode::open(node.root()).unwrap();
+    let lost = |node: &SimulatedNode| node.store().load_after_resets().unwrap().gpus[4].is_lost();
+    assert!(lost(&other));
+    let file = node.root().join("sys/bus/pci/devices/0000:97:00.0/reset");
+    fs::write(&file, "0").unwrap();
+    assert!(lost(&other), "only a 1 asks for a reset");
+    fs::write(&file, "1\n").unwrap();
+    assert!(!lost(&other) && !lost(&node));
+    assert_eq!(fs::read(&file).unwrap(), b"", "the request is served once");
+    let generation = node.state().unwrap().gpus[4].generation;
+    other.store().load_after_resets().unwrap();
+    assert_eq!(node.state().unwrap().gpus[4].generation, generation);
+    fs::write(&file, "1").unwrap();
+    node.store().update(|_| ()).unwrap();
+    assert_eq!(
+        node.state().unwrap().gpus[4].generation,
+        generation + 1,
+        "a change looks as well"
+    );
+}
+
+#[test]
+fn a_row_remapping_waits_for_a_reset() {
+    let (_folder, node) = dgx_h100();
+    node.row_remap(0, 2).unwrap();
+    let state = node.state().unwrap();
+    assert_eq!(
+        (
+            state.gpus[0].remap.pending,
+            state.gpus[0].remap.uncorrectable
+        ),
+        (2, 0)
+    );
+    assert_eq!(state.gpus[0].recovery().number(), 4);
+    node.reset(0).unwrap();
+    let state = node.state().unwrap();
+    assert_eq!(
+        (
+            state.gpus[0].remap.pending,
+            state.gpus[0].remap.uncorrectable
+        ),
+        (0, 2)
+    );
+    let histogram = state.gpus[0].histogram().unwrap();
+    assert_eq!((histogram.max, histogram.high), (2558, 2));
+}
+
+#[test]
+fn volatile_ecc_counters_go_with_a_reset_and_aggregate_ones_stay() {
+    let (_folder, node) = dgx_h100();
+    node.ecc(0, EccError::Dbe, 3).unwrap();
+    node.ecc(0, EccError::SramCorrected, 1).unwrap();
+    let ecc = node.state().unwrap().gpus[0].ecc.clone();
+    assert_eq!(
+        (ecc.volatile.uncorrected(), ecc.volatile.corrected()),
+        (3, 1)
+    );
+    node.reset(0).unwrap();
+    let ecc = node.state().unwrap().gpus[0].ecc.clone();
+    assert_eq!(
+        (
+            ecc.volatile.uncorrected(),
+            ecc.aggregate.uncorrected(),
+            ecc.aggregate.corrected()
+        ),
+        (0, 3, 1)
+    );
+}
+
+#[test]
+fn workloads_on_a_partitioned_gpu_need_an_instance() {
+    let (_folder, node) = dgx_h100();
+    node.store()
+        .update(|node| node.set_mig_mode(0, true, 0, 0))
+        .unwrap()
+        .unwrap();
+    assert!(matches!(
+        node.run_workload(WorkloadSpec::default()),
+        Err(Error::Partitioned(0))
+    ));
+    let inside = WorkloadSpec {
+        instance: Some((2, 0)),
+        ..WorkloadSpec::default()
+    };
+    assert!(matches!(
+        node.run_workload(inside.clone()),
+        Err(Error::NoInstance { .. })
+    ));
+    node.store()
+        .update(|node| {
+            node.create_gpu_instance(0, 9, None, 0, 0).unwrap();
+            node.create_compute_instance(0, 2, 2, None, 0).unwrap();
+        })
+        .unwrap();
+    node.run_workload(inside).unwrap();
+    assert!(matches!(
+        node.unload_driver(),
+        Err(Error::Refused {
+            code: Code::IN_USE,
+            ..
+        })
+    ));
+}
+
+#[test]
+fn the_clock_steps_forward() {
+    let (_folder, node) = dgx_h100();
+    let before = now_us(&node.state().unwrap());
+    node.step(Duration::from_secs(3600)).unwrap();
+    let after = now_us(&node.state().unwrap());
+    assert!(after >= before + 3_600_000_000);
+}
+
+#[test]
+fn processes_that_do_not_run_are_named() {
+    let (_folder, node) = dgx_h100();
+    let nobody = u32::MAX;
+    assert!(matches!(node.hold(nobody), Err(Error::NoProcess(_))));
+    assert!(matches!(
+        node.stop_workload(nobody),
+        Err(Error::NoProcess(_))
+    ));
+    let spec = WorkloadSpec {
+        pid: Some(nobody),
+        ..WorkloadSpec::default()
+    };
+    assert!(matches!(node.run_workload(spec), Err(Error::NoProcess(_))));
+    assert!(matches!(node.clear(9), Err(Error::NoFault(9))));
+}

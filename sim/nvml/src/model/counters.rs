@@ -362,3 +362,6 @@ fn advance(meters: &Meters, rates: &Rates, now_us: u64) -> Meters {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -138,8 +138,11 @@ fn reset_program(node: &Node) -> String {
     )
 }
 
-/// Writes the whole tree of a new node.
+/// Writes the whole tree of a new node; a state without a root has none.
 pub(crate) fn create(node: &Node) -> io::Result<()> {
+    if node.root.as_os_str().is_empty() {
+        return Ok(());
+    }
     let mut tree = fixed(node);
     tree.append(&mut moving(node));
     apply(&node.root, &Tree::new(), &tree)
@@ -274,15 +277,6 @@ fn remove(root: &Path, path: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Where the `reset` file of each GPU is, relative to the root, by position.
-pub(crate) fn reset_files(node: &Node) -> impl Iterator<Item = PathBuf> {
-    node.gpus.iter().map(|gpu| {
-        Path::new("sys/bus/pci/devices")
-            .join(gpu.pci.sysfs())
-            .join("reset")
-    })
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::{Entry, Tree, driver_present};
 use crate::model::{Gpu, Node, PciAddress, board::NVIDIA_VENDOR};
+use crate::reset_files::FOLDER;
 
 /// Class of an NVSwitch: other bridge.
 const SWITCH_CLASS: u32 = 0x0006_8000;
@@ -35,7 +36,16 @@ pub(super) fn render(node: &Node, tree: &mut Tree) {
         };
         let folder = device(node, &function, tree, "nvidia");
         link_speed(gpu, &folder, tree);
-        tree.insert(format!("{folder}/reset").into(), Entry::Touch(0o644));
+        let requests = format!(
+            "{}/{FOLDER}/{}",
+            crate::admin::LIBRARY_FOLDER,
+            gpu.pci.sysfs()
+        );
+        tree.insert(
+            format!("{folder}/reset").into(),
+            Entry::Link(format!("../../../../../{requests}").into()),
+        );
+        tree.insert(requests.into(), Entry::Touch(0o644));
     }
     let mut functions: Vec<&Gpu> = node.gpus.iter().collect();
     functions.sort_by_key(|gpu| gpu.board.architecture);

@@ -18,6 +18,7 @@ use crate::resource::Resource;
 use crate::server::{Options, Record};
 use crate::store::{State, Store};
 use crate::strategy;
+use crate::typed;
 use crate::verbs::Target;
 use crate::verbs::delete::{self, DeleteOptions, Outcome};
 
@@ -115,6 +116,11 @@ impl Api {
                 json::set(&mut object, &["metadata", "namespace"], json!(namespace));
             }
             strategy::drop_nulls(&mut object);
+            object = typed::decode(&resource, object)
+                .map_err(|what| {
+                    ApiError::bad_request(format!("{kind} \"{name}\" cannot be decoded: {what}"))
+                })?
+                .object;
             json::default(&mut object, &["metadata", "uid"], json!(clock::uid()));
             json::default(
                 &mut object,

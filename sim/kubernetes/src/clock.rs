@@ -44,3 +44,25 @@ pub(crate) fn name_suffix() -> String {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_do_not_repeat() {
+        let ids: BTreeSet<String> = (0..1000).map(|_| uid()).collect();
+        assert_eq!(ids.len(), 1000);
+        for id in ids {
+            let lengths: Vec<usize> = id.split('-').map(str::len).collect();
+            assert_eq!(lengths, [8, 4, 4, 4, 12], "{id}");
+            assert_eq!(id.as_bytes()[14], b'4', "{id}");
+            assert!(b"89ab".contains(&id.as_bytes()[19]), "{id}");
+        }
+        let names: BTreeSet<String> = (0..1000).map(|_| name_suffix()).collect();
+        assert!(names.len() > 990, "{}", names.len());
+        assert!(names.iter().all(|name| name.len() == 5));
+    }
+}

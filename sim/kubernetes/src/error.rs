@@ -281,6 +281,11 @@ impl ApiError {
         error
     }
 
+    /// 500 without a reason: an error that the real server lets through as it is.
+    pub(crate) fn unexpected(message: impl Into<String>) -> Self {
+        Self::new(500, "", message)
+    }
+
     /// 500.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         let message = message.into();

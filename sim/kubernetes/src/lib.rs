@@ -7,7 +7,8 @@
 //! ends after [`Options::pod_stop_time`]). It does no admission beyond the existence of namespaces and checks objects
 //! only as far as clients meet it in practice.
 //!
-//! It speaks JSON over plain HTTP and is meant for the loopback interface.
+//! It speaks JSON over plain HTTP and is meant for the loopback interface. Bodies in Protobuf are answered with 415:
+//! the few kubectl commands that send them (`create namespace`, `create deployment`, `auth`) do not work.
 
 mod answer;
 mod api;
@@ -30,6 +31,7 @@ mod server;
 mod store;
 mod strategy;
 mod table;
+mod typed;
 mod validation;
 mod verbs;
 

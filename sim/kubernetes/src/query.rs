@@ -135,7 +135,10 @@ impl Query {
         }
         let manager = match self.get("fieldManager") {
             "" if apply => "",
-            "" => user_agent.split('/').next().unwrap_or(""),
+            "" => match user_agent.split('/').next() {
+                None | Some("") => "unknown",
+                Some(program) => program,
+            },
             given => given,
         };
         let limit = 128;
@@ -151,6 +154,7 @@ impl Query {
             dry_run,
             manager: manager.chars().take(limit).collect(),
             force,
+            strict: self.get("fieldValidation") == "Strict",
         })
     }
 }
@@ -203,4 +207,66 @@ pub(crate) fn wants_aggregated(accept: &str) -> bool {
             && parameters.contains(&("v", "v2"))
             && parameters.contains(&("as", "APIGroupDiscoveryList"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("a%20b+c", "a b c")]
+    #[case("%E2%82%AC", "€")]
+    #[case("100%", "100%")]
+    #[case("%zz%4", "%zz%4")]
+    #[case("%€", "%€")]
+    fn escapes(#[case] text: &str, #[case] expected: &str) {
+        assert_eq!(percent_decode(text, true), expected);
+        assert_eq!(percent_decode("a+b", false), "a+b", "paths keep their plus");
+    }
+
+    #[rstest]
+    #[case("application/json", Form::Whole)]
+    #[case("", Form::Whole)]
+    #[case("application/vnd.kubernetes.protobuf, application/json", Form::Whole)]
+    #[case(
+        "application/json;as=Table;v=v1;g=meta.k8s.io, application/json",
+        Form::Table(Include::Metadata)
+    )]
+    #[case(
+        "application/json; as=Table; v=v1beta1; g=meta.k8s.io",
+        Form::Table(Include::Metadata)
+    )]
+    #[case(
+        "application/json;as=Table;v=v9;g=meta.k8s.io,application/json",
+        Form::Whole
+    )]
+    #[case(
+        "application/json;as=Other;g=example.com,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        Form::Metadata
+    )]
+    fn forms(#[case] accept: &str, #[case] expected: Form) {
+        assert_eq!(form(accept, &Query::default()), expected);
+    }
+
+    #[test]
+    fn watches_take_the_timeout_they_ask_for() {
+        let resources = crate::resource::built_in();
+        let options = |query: &str| {
+            let interval = Duration::from_secs(1);
+            resources
+                .first()
+                .map(|node| Query::parse(query).watch_options(node, interval))
+        };
+        let timeout = |query: &str| {
+            options(query)
+                .and_then(Result::ok)
+                .map(|options| options.timeout)
+        };
+        assert_eq!(timeout("timeoutSeconds=7"), Some(Duration::from_secs(7)));
+        assert_eq!(timeout("timeoutSeconds=0"), Some(WATCH_TIMEOUT));
+        assert_eq!(timeout(""), Some(WATCH_TIMEOUT));
+        assert!(options("timeoutSeconds=x").is_some_and(|options| options.is_err()));
+    }
 }

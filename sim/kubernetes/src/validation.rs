@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::error::{ApiError, Cause};
+use crate::error::Cause;
 use crate::json;
 use crate::resource::Resource;
 
@@ -421,39 +421,43 @@ fn definition(definition: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Refuses what cannot be decoded at all: labels and annotations that are no strings.
-pub(crate) fn decodable(resource: &Resource, object: &Value) -> Result<(), ApiError> {
-    let fail = |what: String| {
-        Err(ApiError::bad_request(format!(
-            "{} in version \"{}\" cannot be handled as a {}: {what}",
-            resource.kind, resource.version, resource.kind
-        )))
+/// Refuses metadata that cannot be decoded, with the sentence of Go's decoder: clients meet it when a label or an
+/// annotation is a number or a truth value.
+pub(crate) fn decodable(object: &Value) -> Result<(), String> {
+    let of = |value: &Value| match value {
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+        Value::String(_) => "string",
+        Value::Null => "null",
     };
-    if json::at(object, &["metadata"]).is_some_and(|metadata| !metadata.is_object()) {
-        return fail(
-            "json: cannot unmarshal into Go struct field .metadata of type v1.ObjectMeta"
-                .to_owned(),
-        );
+    if let Some(metadata) = json::at(object, &["metadata"])
+        && !metadata.is_object()
+    {
+        return Err(format!(
+            "json: cannot unmarshal {} into Go struct field .metadata of type v1.ObjectMeta",
+            of(metadata)
+        ));
     }
+    let wrong = |field: &str, value: &Value| {
+        format!(
+            "json: cannot unmarshal {} into Go struct field ObjectMeta.metadata.{field} of type string",
+            of(value)
+        )
+    };
     for field in ["labels", "annotations"] {
         for (_, value) in pairs(object, field) {
-            let kind = match value {
-                Value::String(_) | Value::Null => continue,
-                Value::Number(_) => "number",
-                Value::Bool(_) => "bool",
-                Value::Array(_) => "array",
-                Value::Object(_) => "object",
-            };
-            return fail(format!(
-                "json: cannot unmarshal {kind} into Go struct field ObjectMeta.metadata.{field} of type string"
-            ));
+            if !value.is_string() {
+                return Err(wrong(field, value));
+            }
         }
     }
     for field in ["name", "namespace", "resourceVersion", "uid"] {
-        if json::at(object, &["metadata", field]).is_some_and(|value| !value.is_string()) {
-            return fail(format!(
-                "json: cannot unmarshal into Go struct field ObjectMeta.metadata.{field} of type string"
-            ));
+        if let Some(value) = json::at(object, &["metadata", field])
+            && !value.is_string()
+        {
+            return Err(wrong(field, value));
         }
     }
     Ok(())

@@ -270,3 +270,111 @@ impl FieldSet {
 pub(crate) fn display(path: &[Step]) -> String {
     path.iter().map(Step::to_string).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::fields::schema;
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            "[a-c]".prop_map(Step::Field),
+            "[a-c]".prop_map(|name| {
+                Step::Key(BTreeMap::from([(
+                    "name".to_owned(),
+                    Value::from(name).to_string(),
+                )]))
+            }),
+            "[a-c]".prop_map(|value| Step::Value(Value::from(value).to_string())),
+        ]
+    }
+
+    fn set() -> impl Strategy<Value = FieldSet> {
+        vec(vec(step(), 1..4), 0..8).prop_map(|paths| {
+            let mut set = FieldSet::default();
+            for path in paths {
+                set.insert(&path);
+            }
+            set
+        })
+    }
+
+    /// The same as a plain list of paths, which is what the operations are checked against.
+    fn paths(set: &FieldSet) -> Vec<Vec<Step>> {
+        set.paths()
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_survives_its_written_form(set in set()) {
+            prop_assert_eq!(FieldSet::decode(&set.encode()), Some(set));
+        }
+
+        #[test]
+        fn operations_are_those_of_sets(a in set(), b in set()) {
+            let (in_a, in_b) = (paths(&a), paths(&b));
+            let both: Vec<_> = in_a.iter().filter(|path| in_b.contains(path)).cloned().collect();
+            let only: Vec<_> = in_a.iter().filter(|path| !in_b.contains(path)).cloned().collect();
+            prop_assert_eq!(paths(&a.intersection(&b)), both);
+            prop_assert_eq!(paths(&a.difference(&b)), only.clone());
+            let mut either: Vec<_> = only.into_iter().chain(in_b).collect();
+            either.sort();
+            let mut union = paths(&a.union(&b));
+            union.sort();
+            prop_assert_eq!(union, either);
+            prop_assert!(a.difference(&a).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_port_without_protocol_is_tcp() {
+        let pod = schema::built_in("", "Pod");
+        let object = json!({"spec": {"containers": [
+            {"name": "c", "ports": [{"containerPort": 53}, {"containerPort": 53, "protocol": "UDP"}]},
+        ]}});
+        let ports = FieldSet::of(&object, &pod).encode();
+        let container = &ports["f:spec"]["f:containers"]["k:{\"name\":\"c\"}"]["f:ports"];
+        let keys: Vec<&String> = container.as_object().unwrap().keys().collect();
+        assert_eq!(
+            keys,
+            [
+                "k:{\"containerPort\":53,\"protocol\":\"TCP\"}",
+                "k:{\"containerPort\":53,\"protocol\":\"UDP\"}"
+            ]
+        );
+    }
+
+    #[test]
+    fn paths_read_as_in_conflicts() {
+        let path = [
+            Step::Field("status".to_owned()),
+            Step::Field("conditions".to_owned()),
+            Step::Key(BTreeMap::from([(
+                "type".to_owned(),
+                "\"Ready\"".to_owned(),
+            )])),
+            Step::Field("status".to_owned()),
+        ];
+        assert_eq!(display(&path), ".status.conditions[type=\"Ready\"].status");
+        assert_eq!(display(&[Step::Value("\"x/a\"".to_owned())]), "[=\"x/a\"]");
+    }
+
+    #[test]
+    fn malformed_fields_are_no_set() {
+        for wrong in [
+            json!([]),
+            json!({"name": {}}),
+            json!({"x:a": {}}),
+            json!({"k:1": {}}),
+            json!({"f:a": 1}),
+        ] {
+            assert_eq!(FieldSet::decode(&wrong), None, "{wrong}");
+        }
+    }
+}

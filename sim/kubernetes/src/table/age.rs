@@ -46,3 +46,39 @@ pub(crate) fn since(object: &Value, path: &[&str]) -> String {
 pub(crate) fn of(object: &Value) -> Value {
     Value::from(since(object, &["metadata", "creationTimestamp"]))
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::human;
+
+    // The table of duration_test.go, and the edges between its rows.
+    #[rstest]
+    #[case(-2, "<invalid>")]
+    #[case(-1, "0s")]
+    #[case(0, "0s")]
+    #[case(70, "70s")]
+    #[case(119, "119s")]
+    #[case(120, "2m")]
+    #[case(190, "3m10s")]
+    #[case(599, "9m59s")]
+    #[case(600, "10m")]
+    #[case(10_799, "179m")]
+    #[case(10_800, "3h")]
+    #[case(11_100, "3h5m")]
+    #[case(28_799, "7h59m")]
+    #[case(28_800, "8h")]
+    #[case(172_799, "47h")]
+    #[case(172_800, "2d")]
+    #[case(176_400, "2d1h")]
+    #[case(691_199, "7d23h")]
+    #[case(691_200, "8d")]
+    #[case(2 * 365 * 86_400 - 1, "729d")]
+    #[case(2 * 365 * 86_400, "2y")]
+    #[case((2 * 365 + 3) * 86_400, "2y3d")]
+    #[case(8 * 365 * 86_400, "8y")]
+    fn ages(#[case] seconds: i64, #[case] expected: &str) {
+        assert_eq!(human(seconds), expected);
+    }
+}

@@ -13,6 +13,7 @@ use crate::json;
 use crate::resource::Resource;
 use crate::store::State;
 use crate::strategy;
+use crate::typed;
 use crate::validation;
 
 /// Creates `body` in the collection of `target`.
@@ -23,33 +24,58 @@ pub(crate) fn create(
     options: &WriteOptions,
 ) -> Result<Value, ApiError> {
     let resource = &target.resource;
-    let object = admit(target, body)?;
+    let object = admit(target, body, options)?;
     if !json::text(&object, &["metadata", "resourceVersion"]).is_empty() {
-        // The real server lets this storage error through as it is, without a reason.
-        let mut error = ApiError::internal("");
-        error.reason = "";
-        error.message = "resourceVersion should not be set on objects to be created".to_owned();
-        error.details = Value::Null;
-        return Err(error);
+        return Err(ApiError::unexpected(
+            "resourceVersion should not be set on objects to be created",
+        ));
     }
     insert(state, target, object, options, true).map(|stored| served(resource, &stored))
 }
 
-/// Checks the envelope of a body against the request and settles name and namespace.
-pub(crate) fn admit(target: &Target, mut body: Value) -> Result<Value, ApiError> {
+/// Decodes a body, checks it against the request and settles name and namespace.
+pub(crate) fn admit(
+    target: &Target,
+    mut body: Value,
+    options: &WriteOptions,
+) -> Result<Value, ApiError> {
     let resource = &target.resource;
-    envelope(resource, &body)?;
-    validation::decodable(resource, &body)?;
+    envelope(resource, &mut body)?;
     strategy::drop_nulls(&mut body);
+    let refuse = |what: &str| {
+        ApiError::bad_request(format!(
+            "{} in version \"{}\" cannot be handled as a {}: {what}",
+            resource.kind, resource.version, resource.kind
+        ))
+    };
+    validation::decodable(&body).map_err(|what| refuse(&what))?;
+    let decoded = typed::decode(resource, body).map_err(|what| refuse(&what))?;
+    if options.strict && !decoded.unknown.is_empty() {
+        let fields: Vec<String> = decoded
+            .unknown
+            .iter()
+            .map(|path| format!("unknown field \"{path}\""))
+            .collect();
+        return Err(refuse(&format!(
+            "strict decoding error: {}",
+            fields.join(", ")
+        )));
+    }
+    let mut body = decoded.object;
     let namespace = json::text(&body, &["metadata", "namespace"]).to_owned();
     match &target.namespace {
         Some(wanted) if namespace.is_empty() => {
             json::set(&mut body, &["metadata", "namespace"], json!(wanted));
         }
-        Some(wanted) if *wanted != namespace => {
+        Some(wanted) if *wanted != namespace && target.name.is_empty() => {
             return Err(ApiError::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
+        }
+        Some(wanted) if *wanted != namespace => {
+            return Err(ApiError::bad_request(format!(
+                "the namespace of the object ({namespace}) does not match the namespace on the URL ({wanted})"
+            )));
         }
         None if !namespace.is_empty() => {
             json::remove(&mut body, &["metadata", "namespace"]);
@@ -59,35 +85,32 @@ pub(crate) fn admit(target: &Target, mut body: Value) -> Result<Value, ApiError>
     Ok(body)
 }
 
-/// `apiVersion` and `kind` must say what the path says.
-fn envelope(resource: &Resource, body: &Value) -> Result<(), ApiError> {
+/// `apiVersion` and `kind` say what the path says, or nothing.
+fn envelope(resource: &Resource, body: &mut Value) -> Result<(), ApiError> {
     if !body.is_object() {
         return Err(ApiError::bad_request(format!(
             "couldn't get version/kind; json parse error: json: cannot unmarshal {body} into Go value of type struct"
         )));
     }
-    let kind = json::text(body, &["kind"]);
-    if kind.is_empty() {
-        return Err(ApiError::bad_request(format!(
-            "Object 'Kind' is missing in '{body}'"
-        )));
-    }
-    let version = json::text(body, &["apiVersion"]);
-    if version.is_empty() {
-        return Err(ApiError::bad_request(format!(
-            "Object 'apiVersion' is missing in '{body}'"
-        )));
-    }
     let expected = resource.api_version();
+    json::default(body, &["apiVersion"], json!(expected));
+    json::default(body, &["kind"], json!(resource.kind));
+    let version = json::text(body, &["apiVersion"]);
     if version != expected {
         return Err(ApiError::bad_request(format!(
             "the API version in the data ({version}) does not match the expected API version ({expected})"
         )));
     }
+    let kind = json::text(body, &["kind"]);
     if kind != resource.kind {
+        let package = match resource.group.split('.').next() {
+            None | Some("") => "core",
+            Some(group) => group,
+        };
         return Err(ApiError::bad_request(format!(
-            "{kind} in version \"{}\" cannot be handled as a {}: converting ({kind}) to ({}): unknown conversion",
-            resource.version, resource.kind, resource.kind
+            "{kind} in version \"{version}\" cannot be handled as a {expected}: converting ({version}.{kind}) to ({package}.{expected}): unknown conversion",
+            version = resource.version,
+            expected = resource.kind,
         )));
     }
     Ok(())

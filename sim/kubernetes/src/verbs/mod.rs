@@ -67,6 +67,8 @@ pub(crate) struct WriteOptions {
     pub(crate) dry_run: bool,
     pub(crate) manager: String,
     pub(crate) force: bool,
+    /// `fieldValidation=Strict`: unknown fields are an error. Otherwise they are dropped.
+    pub(crate) strict: bool,
 }
 
 /// A stored object as `resource` shows it.

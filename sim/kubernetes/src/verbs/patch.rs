@@ -9,6 +9,7 @@ use crate::json;
 use crate::patch::{json_patch, merge, strategic};
 use crate::store::State;
 use crate::strategy;
+use crate::typed;
 
 /// The format of a patch, from its content type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +47,7 @@ pub(crate) fn patch(
         }
         Format::Strategic | Format::Apply => strategic::merge(&mut object, body, &resource.schema)?,
     }
-    let object = create::admit(target, object)?;
+    let object = create::admit(target, object, options)?;
     update::check_name(target, &object)?;
     let stored = update::finish(state, target, &old, object, options, true)?;
     Ok((served(resource, &stored), false))
@@ -68,8 +69,7 @@ fn apply(
     if json::at(&config, &["metadata", "managedFields"]).is_some() {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
-    json::default(&mut config, &["metadata", "name"], json!(target.name));
-    let config = create::admit(target, config)?;
+    let config = typed_config(target, config)?;
     update::check_name(target, &config)?;
     let writer = target.writer(options);
     let old = state.get(&resource.storage, &target.key()).cloned();
@@ -89,6 +89,43 @@ fn apply(
             Ok((served(resource, &stored), true))
         }
     }
+}
+
+/// Checks the configuration of an apply. Unlike other bodies it must say what it is and may hold no unknown fields.
+fn typed_config(target: &Target, mut config: Value) -> Result<Value, ApiError> {
+    let resource = &target.resource;
+    let (found, expected) = (json::text(&config, &["apiVersion"]), resource.api_version());
+    if found != expected {
+        return Err(ApiError::bad_request(format!(
+            "Incorrect version specified in apply patch. Specified patch version: {found}, expected: {expected}"
+        )));
+    }
+    let kind = json::text(&config, &["kind"]).to_owned();
+    let failed = |what: &str| {
+        ApiError::unexpected(format!(
+            "failed to create typed patch object ({}/{}; {}/{}, Kind={kind}): {what}",
+            target.namespace.as_deref().unwrap_or(""),
+            target.name,
+            resource.group,
+            resource.version,
+        ))
+    };
+    if kind != resource.kind {
+        return Err(failed(&format!(
+            "no corresponding type for {}/{}, Kind={kind}",
+            resource.group, resource.version
+        )));
+    }
+    json::default(&mut config, &["metadata", "name"], json!(target.name));
+    let decoded = typed::decode(resource, config.clone()).map_err(|what| failed(&what))?;
+    if let Some(path) = decoded.unknown.first() {
+        return Err(failed(&format!(".{path}: field not declared in schema")));
+    }
+    // What is applied are the fields as sent, not those that decoding fills in.
+    if let Some(namespace) = &target.namespace {
+        json::default(&mut config, &["metadata", "namespace"], json!(namespace));
+    }
+    Ok(config)
 }
 
 /// 422 about the options of a patch.

@@ -96,6 +96,16 @@ fn spend_budget(
         budget["status"].clone()
     };
     let number = |field: &str| status[field].as_i64().unwrap_or(0);
+    if !computed
+        && number("observedGeneration") < budget["metadata"]["generation"].as_i64().unwrap_or(0)
+    {
+        let mut error = ApiError::eviction_refused(&format!(
+            "The disruption budget {name} is still being processed by the server."
+        ));
+        error.details["retryAfterSeconds"] = json!(10);
+        error.retry_after = Some(10);
+        return Err(error);
+    }
     if number("disruptionsAllowed") <= 0 {
         return Err(ApiError::eviction_refused(&format!(
             "The disruption budget {name} needs {} healthy pods and has {} currently",

@@ -21,7 +21,7 @@ pub(crate) fn replace(
     options: &WriteOptions,
 ) -> Result<(Value, bool), ApiError> {
     let resource = &target.resource;
-    let mut object = create::admit(target, body)?;
+    let mut object = create::admit(target, body, options)?;
     check_name(target, &object)?;
     let Some(old) = state.get(&resource.storage, &target.key()).cloned() else {
         if !resource.create_on_update || target.is_status() {
@@ -50,10 +50,17 @@ pub(crate) fn check_name(target: &Target, object: &Value) -> Result<(), ApiError
     if name == target.name {
         return Ok(());
     }
-    Err(ApiError::bad_request(format!(
-        "the name of the object ({name}) does not match the name on the URL ({})",
-        target.name
-    )))
+    Err(ApiError::bad_request(if name.is_empty() {
+        format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            target.name
+        )
+    } else {
+        format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            target.name
+        )
+    }))
 }
 
 /// Brings `new` (in its served shape) over `old` (as stored). Writes nothing when nothing changed.

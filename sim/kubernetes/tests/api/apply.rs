@@ -455,7 +455,24 @@ async fn an_object_nobody_applied_before_belongs_to_nobody_yet() {
 #[case::no_manager("force=true", labels(json!({})), 422, "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch")]
 #[case::other_name("fieldManager=a", json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "m"}}), 400, "the name of the object (m) does not match the name on the URL (n)")]
 #[case::managed_fields("fieldManager=a", json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "managedFields": []}}), 400, "metadata.managedFields must be nil")]
-#[case::no_kind("fieldManager=a", json!({"metadata": {"name": "n"}}), 400, "Object 'Kind' is missing")]
+#[case::no_version(
+    "fieldManager=a",
+    json!({"kind": "Node", "metadata": {"name": "n"}}),
+    400,
+    "Incorrect version specified in apply patch. Specified patch version: , expected: v1"
+)]
+#[case::no_kind(
+    "fieldManager=a",
+    json!({"apiVersion": "v1", "metadata": {"name": "n"}}),
+    500,
+    "failed to create typed patch object (/n; /v1, Kind=): no corresponding type for /v1, Kind="
+)]
+#[case::unknown_field(
+    "fieldManager=a",
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"taint": []}}),
+    500,
+    "failed to create typed patch object (/n; /v1, Kind=Node): .spec.taint: field not declared in schema"
+)]
 #[tokio::test]
 async fn an_apply_says_who_and_what(
     #[case] query: &str,

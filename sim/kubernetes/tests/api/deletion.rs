@@ -311,3 +311,24 @@ async fn a_collection_is_deleted_by_selector() {
     let (_, left) = cluster.get(CONFIG_MAPS).await;
     assert_eq!(left["items"].as_array().unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn a_budget_that_was_not_looked_at_yet_is_waited_for() {
+    let cluster = running_pods(&["p1"]).await;
+    cluster
+        .post(BUDGETS, &budget(json!({"minAvailable": 0})))
+        .await;
+    let status = json!({"status": {"disruptionsAllowed": 1, "desiredHealthy": 0, "currentHealthy": 1, "expectedPods": 1, "observedGeneration": 0}});
+    cluster
+        .patch(&format!("{BUDGETS}/b/status"), MERGE_PATCH, &status)
+        .await;
+    let (code, answer) = evict(&cluster, "p1").await;
+    assert_eq!(
+        (code, &answer["details"]["retryAfterSeconds"]),
+        (429, &json!(10))
+    );
+    assert_eq!(
+        answer["details"]["causes"][0]["message"],
+        "The disruption budget b is still being processed by the server."
+    );
+}

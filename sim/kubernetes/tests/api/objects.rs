@@ -106,15 +106,13 @@ async fn an_absent_namespace_takes_no_objects() {
 }
 
 #[rstest]
-#[case::no_kind(json!({"apiVersion": "v1", "metadata": {"name": "a"}}), "Object 'Kind' is missing")]
-#[case::no_version(json!({"kind": "Node", "metadata": {"name": "a"}}), "Object 'apiVersion' is missing")]
 #[case::other_version(
     json!({"apiVersion": "v2", "kind": "Node", "metadata": {"name": "a"}}),
     "the API version in the data (v2) does not match the expected API version (v1)"
 )]
 #[case::other_kind(
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}),
-    "Pod in version \"v1\" cannot be handled as a Node"
+    "Pod in version \"v1\" cannot be handled as a Node: converting (v1.Pod) to (core.Node): unknown conversion"
 )]
 #[case::a_number_as_label(
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": {"x": 1}}}),
@@ -551,4 +549,71 @@ async fn bodies_of_other_kinds_are_refused() {
         (code, &answer["reason"]),
         (413, &json!("RequestEntityTooLarge"))
     );
+}
+
+#[tokio::test]
+async fn a_body_may_leave_out_what_the_path_says() {
+    let cluster = cluster().await;
+    let (code, made) = cluster
+        .post(NODES, &json!({"metadata": {"name": "n"}}))
+        .await;
+    assert_eq!((code, &made["kind"]), (201, &json!("Node")));
+    let answer = cluster.put(&format!("{NODES}/n"), &json!({})).await;
+    let message =
+        "the name of the object (n based on URL) was undeterminable: name must be provided";
+    assert_eq!(refusal(&answer), (400, "BadRequest", message, &Value::Null));
+}
+
+#[tokio::test]
+async fn unknown_fields_are_dropped_or_refused() {
+    let cluster = cluster().await;
+    let mut body = pod("p", None);
+    body["spec"]["nodname"] = json!("n");
+    body["spec"]["containers"][0]["imag"] = json!("x");
+    let (code, answer) = cluster
+        .post(&format!("{PODS}?fieldValidation=Strict"), &body)
+        .await;
+    assert_eq!(
+        (code, &answer["message"]),
+        (
+            400,
+            &json!(
+                "Pod in version \"v1\" cannot be handled as a Pod: strict decoding error: unknown field \"spec.containers[0].imag\", unknown field \"spec.nodname\""
+            )
+        )
+    );
+    let (code, made) = cluster.post(PODS, &body).await;
+    assert_eq!((code, made["spec"].get("nodname")), (201, None));
+}
+
+#[tokio::test]
+async fn amounts_may_be_numbers_and_other_types_are_refused() {
+    let cluster = cluster().await;
+    let mut body = node("n");
+    body["status"] = json!({"capacity": {"cpu": 8, "memory": "16Gi"}});
+    let (_, made) = cluster.post(NODES, &body).await;
+    assert_eq!(
+        made["status"]["capacity"],
+        json!({"cpu": "8", "memory": "16Gi"})
+    );
+    let patch = json!({"spec": {"unschedulable": "yes"}});
+    let (code, answer) = cluster
+        .patch(&format!("{NODES}/n"), crate::http::MERGE_PATCH, &patch)
+        .await;
+    assert_eq!((code, &answer["reason"]), (400, &json!("BadRequest")));
+}
+
+#[tokio::test]
+async fn emptied_maps_and_lists_are_left_out() {
+    let cluster = cluster().await;
+    let mut body = node("n");
+    body["metadata"]["labels"] = json!({"a": "1"});
+    body["spec"] = json!({"taints": [{"key": "k", "effect": "NoSchedule"}]});
+    cluster.post(NODES, &body).await;
+    let patch = json!({"metadata": {"labels": {"a": null}}, "spec": {"taints": []}});
+    let (_, patched) = cluster
+        .patch(&format!("{NODES}/n"), crate::http::MERGE_PATCH, &patch)
+        .await;
+    assert_eq!(patched["metadata"].get("labels"), None);
+    assert_eq!(patched["spec"], json!({}));
 }

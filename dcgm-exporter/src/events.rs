@@ -10,9 +10,8 @@ use crate::state::State;
 /// It only notes and passes on.
 const STACK: usize = 128 * 1024;
 
-const MASK: EventMask = EventMask::XID
-    .and(EventMask::MIG_CONFIG)
-    .and(EventMask::UNAVAILABLE);
+const MASK: EventMask =
+    EventMask(EventMask::XID.0 | EventMask::MIG_CONFIG.0 | EventMask::UNAVAILABLE.0);
 
 /// Starts the thread. It ends when the stream is stopped or the driver dropped.
 ///

@@ -15,6 +15,8 @@ use crate::{
     Config, Discovery, Error, Written, discover, discover_without_driver, timestamp, write,
 };
 
+/// What changes labels.
+const EVENTS: EventMask = EventMask(EventMask::MIG_CONFIG.0 | EventMask::UNAVAILABLE.0);
 /// A change of the MIG layout comes as a burst of events; one look after the last of them is enough.
 const SETTLE: Duration = Duration::from_millis(200);
 /// However long a burst goes on.
@@ -207,7 +209,7 @@ impl<'a> Service<'a> {
         let Ok(driver) = self.session.driver() else {
             return;
         };
-        match driver.watch(EventMask::MIG_CONFIG.and(EventMask::UNAVAILABLE)) {
+        match driver.watch(EVENTS) {
             Ok(stream) => {
                 let stop = stream.stopper();
                 let wake = wake.clone();

@@ -4,6 +4,7 @@
 //! The labels and their values are those of NVIDIA's MIG manager. Unlike it, the controller touches nothing that cannot
 //! succeed, tries again what failed, and says in an Event on the node why.
 
+mod driver;
 mod file;
 mod holders;
 mod job;
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub use job::Source;
 
 use crate::engine;
+use driver::DriverWatch;
 use file::WatchedFile;
 use job::Jobs;
 use show::StateLabel;
@@ -95,6 +97,7 @@ pub async fn run(
     let (recorder, recording) =
         Recorder::start(client, CONTROLLER, &config.instance, farewell.clone());
     let mut controller = Controller {
+        driver: Some(DriverWatch::start(session.clone())),
         jobs: Arc::new(Jobs {
             session,
             source: config.source.clone(),
@@ -120,6 +123,8 @@ type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 struct Controller {
     config: Config,
     jobs: Arc<Jobs>,
+    /// `None` while a change runs.
+    driver: Option<DriverWatch>,
     state: State,
     label: Arc<StateLabel>,
     recorder: Recorder,
@@ -155,6 +160,10 @@ impl Controller {
                     tracing::info!("the config file changed");
                     Input::Reconsider
                 }
+                () = driver_changed(&mut self.driver) => {
+                    tracing::info!("the driver came back, or a GPU was reset");
+                    Input::Reconsider
+                }
             };
             self.step(input);
         }
@@ -186,14 +195,10 @@ impl Controller {
     }
 
     fn watch_file(&self) -> Option<WatchedFile> {
-        let Source::File(path) = &self.config.source else {
-            return None;
-        };
-        WatchedFile::new(path)
-            .inspect_err(|error| {
-                tracing::warn!(path = %path.display(), %error, "cannot watch the config file; edits count from the next change on");
-            })
-            .ok()
+        match &self.config.source {
+            Source::File(path) => Some(WatchedFile::new(path)),
+            Source::Hardware => None,
+        }
     }
 
     fn observe(&mut self, observed: Observed) -> Option<Input> {
@@ -220,10 +225,11 @@ impl Controller {
 
     fn job_done(&mut self, input: Input) -> Input {
         self.job = Box::pin(std::future::pending());
-        if matches!(input, Input::Applied(_))
-            && let Some(on_layout_change) = &self.config.on_layout_change
-        {
-            on_layout_change();
+        if matches!(input, Input::Applied(_)) {
+            self.driver = Some(DriverWatch::start(self.jobs.session.clone()));
+            if let Some(on_layout_change) = &self.config.on_layout_change {
+                on_layout_change();
+            }
         }
         input
     }
@@ -247,6 +253,7 @@ impl Controller {
             Action::Apply(name) => {
                 let jobs = self.jobs.clone();
                 let label = self.label.clone();
+                let driver = self.driver.take();
                 let on_progress = self.config.on_progress.clone();
                 self.job = Box::pin(async move {
                     if !label.is_written(PENDING_BOUND).await {
@@ -255,6 +262,9 @@ impl Controller {
                         );
                     }
                     let work = move || {
+                        if let Some(driver) = driver {
+                            driver.end();
+                        }
                         jobs.apply(&name, &|event| {
                             tracing::info!("{event}");
                             if let Some(on_progress) = &on_progress {
@@ -310,6 +320,13 @@ impl Controller {
 async fn changed(file: &mut Option<WatchedFile>) {
     match file {
         Some(file) => file.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn driver_changed(driver: &mut Option<DriverWatch>) {
+    match driver {
+        Some(driver) => driver.changed().await,
         None => std::future::pending().await,
     }
 }

@@ -288,7 +288,11 @@ impl State {
         if self.is_outdated(&name) {
             // The label speaks of what is wanted now, so only the Event tells how the old change ended.
             let event = match result {
-                Ok(changes) => applied(&name, &changes),
+                Ok(changes) => {
+                    // Should it turn out to be what is wanted after all, it is not news a second time.
+                    self.announce = self.wanted.as_ref() != Some(&name);
+                    applied(&name, &changes)
+                }
                 Err(failure) => failed(&name, &failure),
             };
             let mut actions = vec![event];

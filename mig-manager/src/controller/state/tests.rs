@@ -403,6 +403,7 @@ fn a_config_file_that_changes_during_a_change_is_looked_at_after_it() {
         (differs(), STARTED),
         (Input::Reconsider, &[]),
         (done(), &["say MigConfigApplied a: 1 GPU", "check a"]),
+        (in_place(), &["show success"]),
     ]);
 }
 

@@ -248,7 +248,7 @@ impl Context<'_> {
                     return Ok(items);
                 }
                 Err(error) if error.code() == Some(Code::INSUFFICIENT_SIZE) => {
-                    capacity = (count as usize).clamp(capacity, MAX_ITEMS / 2) * 2;
+                    capacity = (count as usize).max(capacity).min(MAX_ITEMS / 2) * 2;
                 }
                 Err(error) => return Err(error),
             }

@@ -22,7 +22,8 @@ pub struct Options {
     pub library: Option<PathBuf>,
     /// How long one call that reads may take before its GPU counts as hung.
     pub call_timeout: Duration,
-    /// How long one call that changes a GPU may take. A MIG mode change takes seconds on idle hardware.
+    /// How long one call that changes a GPU may take, and opening and shutting down NVML. A MIG mode change takes
+    /// seconds on idle hardware; so does opening per GPU, where nothing else keeps the driver initialised.
     pub write_timeout: Duration,
     /// How long the reset of one GPU may take.
     pub reset_timeout: Duration,
@@ -129,7 +130,7 @@ impl Driver {
 
     /// Shuts the library down.
     pub(crate) fn shut(&self, alone: &Alone) -> Result<(), Error> {
-        let limit = self.inner.options.call_timeout;
+        let limit = self.inner.options.write_timeout;
         self.inner.system.check(limit)?;
         let Some(library) = alone.take() else {
             return Ok(());
@@ -148,7 +149,7 @@ impl Driver {
     /// Loads and initialises the library.
     pub(crate) fn start(&self, alone: &Alone) -> Result<(), Error> {
         let options = self.inner.options.clone();
-        let limit = options.call_timeout;
+        let limit = options.write_timeout;
         let opened = self
             .inner
             .system
@@ -162,8 +163,9 @@ impl Driver {
                     progress,
                     abandoned,
                 };
+                let symbol = symbol!(library, nvmlInit_v2);
                 // SAFETY: takes no arguments; the library was just loaded.
-                context.call(symbol!(library, nvmlInit_v2), |init| unsafe { init() })?;
+                context.call_within(limit, symbol, |init| unsafe { init() })?;
                 library.initialised();
                 Ok(library)
             })
@@ -194,7 +196,7 @@ impl Driver {
     /// How often the library was opened: it changes when the driver restarted, and when a GPU was reset.
     #[must_use]
     pub fn generation(&self) -> u64 {
-        self.inner.gate.status().0
+        self.inner.gate.generation()
     }
 
     /// Whether a call has found the driver gone, or the library is closed. Only [`reopen`](Self::reopen) helps.
@@ -328,7 +330,7 @@ impl Drop for Inner {
         let Some(library) = self.gate.forget() else {
             return;
         };
-        let limit = self.options.call_timeout;
+        let limit = self.options.write_timeout;
         let closing = self
             .system
             .enqueue("nvmlShutdown", limit, move |_, _, _| drop(library));

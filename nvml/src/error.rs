@@ -245,7 +245,7 @@ mod tests {
     fn one_line_names_gpu_call_and_code() {
         assert_eq!(
             failed(Code::IN_USE).to_string(),
-            "GPU 3 (GPU-1): nvmlDeviceGetName failed with IN_USE (19): a process or an instance still uses it"
+            "GPU 3 (GPU-1): nvmlDeviceGetName failed with IN_USE (19): a process or an instance still uses it; end that first"
         );
     }
 

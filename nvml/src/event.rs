@@ -28,7 +28,7 @@ impl EventMask {
     /// Everything that speaks of a GPU's health or shape.
     pub const ALL: Self = Self(0x1 | 0x2 | 0x8 | 0x100 | 0x200 | 0xC00 | 0x3000 | 0x4000 | 0x8000);
 
-    /// Both.
+    /// These events, and those of `other`.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -113,11 +113,9 @@ impl Gate {
         }
     }
 
-    /// How often the library was opened so far, and whether it is open.
-    pub(crate) fn status(&self) -> (u64, Result<(), Error>) {
-        let state = lock(&self.state);
-        let open = state.library.as_ref().map(|_| ()).map_err(Clone::clone);
-        (state.generation, open)
+    /// How often the library was opened so far.
+    pub(crate) fn generation(&self) -> u64 {
+        lock(&self.state).generation
     }
 
     /// Whether the open library has met a driver that is gone.

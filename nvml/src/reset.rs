@@ -39,6 +39,12 @@ impl Driver {
                 }
             })
             .collect();
+        if targets.iter().all(Result::is_err) {
+            return Ok(targets
+                .into_iter()
+                .map(|target| target.map(|_| ()))
+                .collect());
+        }
         let options = self.options();
         let alone = self.alone(options.write_timeout.max(options.call_timeout))?;
         self.shut(&alone)?;

@@ -155,7 +155,6 @@ fn ensure(control: &Arc<Control>, sender: &SyncSender<Event>, count: u32) -> Res
             sender: sender.clone(),
             progress: Arc::new(Progress::new(Some(gpu))),
             index,
-            memory: Memory::default(),
             told: None,
         };
         std::thread::Builder::new()
@@ -184,25 +183,21 @@ struct Watcher {
     sender: SyncSender<Event>,
     progress: Arc<Progress>,
     index: u32,
-    memory: Memory,
     /// The failure that was reported last.
     told: Option<Error>,
 }
 
-// SAFETY: `Memory` holds a driver handle, which is an opaque value of the library and not tied to a thread (NVML is
-// thread-safe); the watcher moves once, into its own thread.
-unsafe impl Send for Watcher {}
-
 impl Watcher {
     fn work(mut self) {
         let mut pause = PAUSES.0;
+        let mut memory = Memory::default();
         while !self.control.is_over() {
             let gate = Arc::clone(&self.control.gate);
             let limit = self.control.limits.write;
             let (but_not, sleep) = match gate.enter(&self.progress, limit) {
                 // Closed, or somebody is alone inside: back when it opens.
                 Err(_) => (None, IDLE),
-                Ok(pass) => match self.watch(&pass) {
+                Ok(pass) => match self.watch(&pass, &mut memory) {
                     Ok(Left::Asked) => (None, IDLE),
                     Ok(Left::Nothing) => (pass.library().ok().map(|(_, g)| g), IDLE),
                     Err(error) => {
@@ -236,7 +231,7 @@ impl Watcher {
     }
 
     /// Watches until something else is wanted of this thread.
-    fn watch(&mut self, pass: &Pass) -> Result<Left, Error> {
+    fn watch(&mut self, pass: &Pass, memory: &mut Memory) -> Result<Left, Error> {
         let control = Arc::clone(&self.control);
         let progress = Arc::clone(&self.progress);
         let (library, generation) = pass.library()?;
@@ -254,7 +249,7 @@ impl Watcher {
         if self.index >= count {
             return Ok(Left::Nothing);
         }
-        let (device, uuid) = at_index(&context, &mut self.memory, generation, self.index)?;
+        let (device, uuid) = at_index(&context, memory, generation, self.index)?;
         let gpu = GpuRef {
             index: self.index,
             uuid: Some(uuid),

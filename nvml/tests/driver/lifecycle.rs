@@ -7,7 +7,7 @@ use sim_nvml::model::{Effect, Fault};
 
 use crate::{Node, eventually};
 
-const SHORT: Duration = Duration::from_secs(2);
+const SHORT: Duration = Duration::from_secs(3);
 
 fn hang(node: &Node, symbol: &str, gpu: Option<usize>) -> u64 {
     let fault = Fault {
@@ -81,6 +81,7 @@ fn opening_is_bounded_and_heals() {
     let fault = hang(&node, "nvmlInit_v2", None);
     let options = Options {
         call_timeout: SHORT,
+        write_timeout: SHORT,
         ..node.options()
     };
     let session = Session::with_pauses(&options, Duration::ZERO, Duration::ZERO).unwrap();
@@ -163,6 +164,28 @@ fn a_closed_driver_is_no_client_and_says_so() {
     assert_eq!(driver.count(), Ok(1));
     drop(driver);
     assert_eq!(node.sim.state().unwrap().clients.len(), 0);
+}
+
+#[test]
+fn many_threads_share_one_gpu_one_after_the_other() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let gpu = node.open().gpu(0);
+    gpu.run(|d| d.set_mig_mode(true)).unwrap();
+    // Each batch leaves the GPU as it found it; were two to overlap, one would see the other's instance.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    gpu.run(|d| {
+                        assert_eq!(d.layout()?.instances, []);
+                        let id = d.create_gpu_instance(0, None)?.id;
+                        d.destroy_gpu_instance(id)
+                    })
+                    .unwrap();
+                }
+            });
+        }
+    });
 }
 
 #[test]

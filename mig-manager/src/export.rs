@@ -79,8 +79,11 @@ mod tests {
     const H100: u32 = 0x2330_10DE;
     const T4: u32 = 0x1EB8_10DE;
 
-    /// GPUs in index order: PCI id and devices; `None` for MIG off.
-    fn exported(gpus: &[(u32, Option<&[(&str, u32)]>)]) -> String {
+    /// MIG devices; `None` for MIG off.
+    type Cut = Option<&'static [(&'static str, u32)]>;
+
+    /// GPUs in index order: PCI id and cut.
+    fn exported(gpus: &[(u32, Cut)]) -> String {
         let gpus: Vec<Exported> = gpus
             .iter()
             .zip(0..)
@@ -105,8 +108,8 @@ mod tests {
             .to_owned()
     }
 
-    const SEVEN: Option<&[(&str, u32)]> = Some(&[("1g.5gb", 7)]);
-    const MIXED: Option<&[(&str, u32)]> = Some(&[("1g.5gb", 2), ("3g.20gb", 1)]);
+    const SEVEN: Cut = Some(&[("1g.5gb", 7)]);
+    const MIXED: Cut = Some(&[("1g.5gb", 2), ("3g.20gb", 1)]);
 
     #[rstest]
     #[case::homogeneous(&[(A100, SEVEN), (A100, SEVEN)],
@@ -125,7 +128,7 @@ mod tests {
     #[case::filter_partly_covered(&[(A100, SEVEN), (A100, None), (T4, None)],
         "  - device-filter: \"0x20B010DE\"\n    devices:\n    - 0\n    mig-enabled: true\n    mig-devices:\n      1g.5gb: 7\n\
          \x20 - device-filter:\n    - \"0x1EB810DE\"\n    - \"0x20B010DE\"\n    devices:\n    - 1\n    - 2\n    mig-enabled: false\n    mig-devices: {}\n")]
-    fn merged(#[case] gpus: &[(u32, Option<&[(&str, u32)]>)], #[case] expected: &str) {
+    fn merged(#[case] gpus: &[(u32, Cut)], #[case] expected: &str) {
         assert_eq!(exported(gpus), expected);
     }
 

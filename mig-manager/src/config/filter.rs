@@ -42,7 +42,7 @@ impl DeviceFilter {
 /// Why a filter is malformed. mig-parted reads such a filter as zero, which silently matches nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "malformed device-filter {given:?}: write 0xDDDDVVVV or 0xDDDDVVVV:0xSSSSVVVV (device and vendor in hex, such as 0x20B010DE)"
+    "malformed device-filter {given:?}: write 0xDDDDVVVV or 0xDDDDVVVV:0xSSSSVVVV in quotes (device and vendor in hex, such as 0x20B010DE)"
 )]
 pub struct FilterError {
     given: String,
@@ -89,6 +89,8 @@ impl fmt::Display for DeviceFilter {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use rstest::rstest;
 
     use super::*;

@@ -33,6 +33,7 @@ struct RawSpec {
     mig_devices: Option<Spanned<Entries<Spanned<i64>>>>,
 }
 
+// Numbers are taken as text, so that the error can point at them.
 enum RawFilter {
     One(String),
     Many(Vec<Spanned<FilterText>>),
@@ -59,6 +60,10 @@ impl<'de> Deserialize<'de> for RawFilter {
                 Ok(RawFilter::One(s.to_owned()))
             }
 
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<RawFilter, E> {
+                Ok(RawFilter::One(number.to_string()))
+            }
+
             fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<RawFilter, A::Error> {
                 collect(seq).map(RawFilter::Many)
             }
@@ -80,6 +85,10 @@ impl<'de> Deserialize<'de> for FilterText {
             fn visit_str<E: de::Error>(self, s: &str) -> Result<FilterText, E> {
                 Ok(FilterText(s.to_owned()))
             }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<FilterText, E> {
+                Ok(FilterText(number.to_string()))
+            }
         }
         deserializer.deserialize_any(V)
     }
@@ -97,6 +106,14 @@ impl<'de> Deserialize<'de> for RawDevices {
 
             fn visit_str<E: de::Error>(self, s: &str) -> Result<RawDevices, E> {
                 Ok(RawDevices::Word(s.to_owned()))
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<RawDevices, E> {
+                Ok(RawDevices::Word(number.to_string()))
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<RawDevices, E> {
+                Ok(RawDevices::Word(number.to_string()))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<RawDevices, A::Error> {

@@ -78,7 +78,7 @@ pub(crate) fn reach(work: &Work<'_>, gpu: &Gpu, id: &GpuId, goal: &Goal) -> End 
 impl Way<'_> {
     fn go(&mut self, goal: &Goal) -> Result<Reached, Cause> {
         let mut seen = self.look()?;
-        let mut plan = match verdict(&seen, goal) {
+        let plan = match verdict(&seen, goal) {
             Verdict::Unchanged { .. } => return Ok(Reached::Goal),
             Verdict::Unreadable { reason } => return Err(looking(reason)),
             Verdict::Impossible { reason } => return Err(Cause::Impossible(reason)),
@@ -91,20 +91,12 @@ impl Way<'_> {
                 self.planned(&seen, goal).map_err(Cause::Impossible)?
             }
         };
-        // The driver tells the compute profiles of a GPU instance only once it exists, so what was planned by rule may
-        // differ from what it offers; one more round settles that.
-        for last in [false, true] {
-            if self.take_all(&seen, &plan)? == Reached::AwaitsReset {
-                return Ok(Reached::AwaitsReset);
-            }
-            seen = self.look()?;
-            if gpu::matches(seen.board.as_ref(), &seen.observed, goal) {
-                return Ok(Reached::Goal);
-            }
-            if last {
-                break;
-            }
-            plan = self.planned(&seen, goal).map_err(Cause::Impossible)?;
+        if self.take_all(&seen, &plan)? == Reached::AwaitsReset {
+            return Ok(Reached::AwaitsReset);
+        }
+        seen = self.look()?;
+        if gpu::matches(seen.board.as_ref(), &seen.observed, goal) {
+            return Ok(Reached::Goal);
         }
         Err(Cause::Mismatch {
             found: describe(&seen),

@@ -1,0 +1,287 @@
+//! What a failure in the middle of an apply leaves, and what it says.
+
+use std::time::Duration;
+
+use mig_manager::engine::{Engine, Error, OnFailure, Options};
+use rstest::rstest;
+use sim_nvml::Code;
+use sim_nvml::model::faults::{Effect, Fault};
+
+use super::{Node, OFF, all, request};
+
+fn fail(node: &Node, gpu: usize, symbol: &str, after: u64) {
+    node.sim
+        .inject(Fault {
+            gpu: Some(gpu),
+            after,
+            ..Fault::new(symbol, Effect::Fail(Code::UNKNOWN))
+        })
+        .unwrap();
+}
+
+fn keeping(node: &Node) -> Engine {
+    node.engine_with(Options {
+        on_failure: OnFailure::Keep,
+        ..node.options()
+    })
+}
+
+const CREATE: &str = "nvmlDeviceCreateGpuInstanceWithPlacement";
+const CREATE_COMPUTE: &str = "nvmlGpuInstanceCreateComputeInstanceWithPlacement";
+
+/// Whatever call fails, after however many successes, all GPUs get their old layout back, placements included.
+#[rstest]
+#[case::mode("nvmlDeviceSetMigMode", 0)]
+#[case::first_instance(CREATE, 0)]
+#[case::later_instance(CREATE, 2)]
+#[case::first_compute(CREATE_COMPUTE, 0)]
+#[case::last_compute(CREATE_COMPUTE, 2)]
+fn rollback_from_off(#[case] symbol: &str, #[case] after: u64) {
+    let node = Node::of("h100-sxm5-80gb", 3);
+    fail(&node, 1, symbol, after);
+    let error = node.apply(&all("1g.10gb: 2, 3g.40gb: 1")).unwrap_err();
+    assert_eq!(error.exit_code(), 7, "{error}");
+    let text = error.to_string();
+    assert!(
+        text.starts_with("GPU 1: ") && text.contains(symbol) && text.contains("999"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("everything was put back as it was"),
+        "{text}"
+    );
+    assert_eq!(node.layouts(), ["off"; 3]);
+    assert_eq!(node.journal(), None);
+}
+
+#[rstest]
+#[case::destroy_compute("nvmlComputeInstanceDestroy", 1)]
+#[case::destroy_instance("nvmlGpuInstanceDestroy", 1)]
+#[case::create(CREATE, 0)]
+#[case::create_compute(CREATE_COMPUTE, 0)]
+fn rollback_between_layouts_brings_placements_back(#[case] symbol: &str, #[case] after: u64) {
+    let node = Node::of("h100-sxm5-80gb", 2);
+    node.apply(&all("3g.40gb: 1, 1g.10gb: 3")).unwrap();
+    let before = node.layouts();
+    // Once only: the same call is needed on the way back.
+    node.sim
+        .inject(Fault {
+            gpu: Some(1),
+            after,
+            times: Some(1),
+            ..Fault::new(symbol, Effect::Fail(Code::UNKNOWN))
+        })
+        .unwrap();
+    let error = node.apply(&all("4g.40gb: 1, 2g.20gb: 1")).unwrap_err();
+    assert_eq!(error.exit_code(), 7, "{error}");
+    assert_eq!(node.layouts(), before);
+}
+
+#[test]
+fn keep_leaves_the_others_done_and_the_failed_one_where_it_stopped() {
+    let node = Node::of("h100-sxm5-80gb", 3);
+    fail(&node, 1, CREATE, 1);
+    let error = keeping(&node)
+        .apply(&request(&all("3g.40gb: 2")), &|_| {})
+        .unwrap_err();
+    assert_eq!(error.exit_code(), 8, "{error}");
+    let layouts = node.layouts();
+    assert_eq!(layouts[0], "on 9@0/3 9@4/3");
+    assert_eq!(layouts[1].matches("9@").count(), 1, "{layouts:?}");
+    assert_eq!(layouts[2], "on 9@0/3 9@4/3");
+    assert_eq!(node.journal(), None);
+    // The next apply goes on from there.
+    node.sim.clear_all().unwrap();
+    node.apply(&all("3g.40gb: 2")).unwrap();
+    assert_eq!(node.layouts(), ["on 9@0/3 9@4/3"; 3]);
+}
+
+#[test]
+fn what_cannot_be_undone_is_said_and_stays_in_the_journal() {
+    let node = Node::of("h100-sxm5-80gb", 2);
+    node.apply(&all("7g.80gb: 1")).unwrap();
+    // The new layout fails and the old one cannot come back either.
+    fail(&node, 1, CREATE, 0);
+    let error = node.apply(&all("3g.40gb: 2")).unwrap_err();
+    assert_eq!(error.exit_code(), 8, "{error}");
+    assert!(error.to_string().contains("not put back: GPU 1"), "{error}");
+    assert_eq!(node.layouts()[0], "on 0@0/7");
+    assert!(node.journal().is_some());
+
+    // Once the trouble is over, an apply that does not even speak of that GPU finishes what was begun.
+    node.sim.clear_all().unwrap();
+    node.apply("- {devices: [0], mig-enabled: true, mig-devices: {7g.80gb: 1}}")
+        .unwrap();
+    assert_eq!(node.layouts(), ["on 0@0/7", "on 9@0/3 9@4/3"]);
+    assert_eq!(node.journal(), None);
+}
+
+#[test]
+fn lost_gpu_stops_everything_before_anything_is_touched() {
+    let node = Node::of("h100-sxm5-80gb", 3);
+    node.sim.lose(1).unwrap();
+    node.forget_calls();
+    let error = node.apply(&all("1g.10gb: 7")).unwrap_err();
+    assert_eq!(error.exit_code(), 7, "{error}");
+    assert!(
+        error.to_string().starts_with("GPU 1: reading its state"),
+        "{error}"
+    );
+    assert_eq!(node.changes(), [""; 0]);
+    // It is no reason not to change the others when only they are meant.
+    node.apply("- {devices: [0, 2], mig-enabled: true, mig-devices: {7g.80gb: 1}}")
+        .unwrap();
+    // Or when the policy says so.
+    let error = keeping(&node)
+        .apply(&request(&all("1g.10gb: 1")), &|_| {})
+        .unwrap_err();
+    assert_eq!(error.exit_code(), 8, "{error}");
+    assert_eq!(node.layouts()[2].matches("19@").count(), 1);
+}
+
+#[test]
+fn gpu_lost_on_the_way() {
+    let node = Node::of("h100-sxm5-80gb", 2);
+    let lose = |event: &mig_manager::engine::Event| {
+        if let mig_manager::engine::Event::Done { gpu, number: 2, .. } = event
+            && gpu.index == 1
+        {
+            node.sim.lose(1).unwrap();
+        }
+    };
+    let error = node
+        .engine()
+        .apply(&request(&all("3g.40gb: 2")), &lose)
+        .unwrap_err();
+    assert_eq!(error.exit_code(), 8, "{error}");
+    assert!(error.to_string().contains("GPU_IS_LOST"), "{error}");
+    assert_eq!(node.layouts()[0], "off");
+}
+
+#[test]
+fn in_use_says_by_whom_and_touches_nothing() {
+    let node = Node::of("h100-sxm5-80gb", 2);
+    node.apply(&all("7g.80gb: 1")).unwrap();
+    let pid = node.workload(1, Some(0));
+    node.forget_calls();
+    let error = node.apply(&all("1g.10gb: 7")).unwrap_err();
+    assert_eq!(error.exit_code(), 4);
+    assert_eq!(
+        error.to_string(),
+        format!("GPU 1 is in use by process {pid} (python train.py)")
+    );
+    assert_eq!(node.changes(), [""; 0]);
+    node.sim.stop_workload(pid).unwrap();
+    node.apply(&all("1g.10gb: 7")).unwrap();
+}
+
+#[test]
+fn holder_that_the_driver_does_not_name() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let mut agent = std::process::Command::new("sleep")
+        .arg("600")
+        .spawn()
+        .unwrap();
+    node.sim.hold(agent.id()).unwrap();
+    let result = node.apply(&all("1g.10gb: 7"));
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    let error = result.unwrap_err();
+    assert_eq!(error.exit_code(), 4, "{error}");
+    assert!(error.to_string().contains("does not name"), "{error}");
+    assert_eq!(node.layouts(), ["off"]);
+}
+
+#[test]
+fn somebody_starts_a_process_during_the_apply() {
+    let node = Node::of("h100-sxm5-80gb", 2);
+    node.apply(&all("3g.40gb: 2")).unwrap();
+    let intrude = |event: &mig_manager::engine::Event| {
+        if let mig_manager::engine::Event::Started { gpu, number: 1, .. } = event
+            && gpu.index == 1
+        {
+            node.workload(1, Some(node.instance_at(1, 4)));
+        }
+    };
+    let before = node.layouts();
+    let error = node
+        .engine()
+        .apply(&request(&all("7g.80gb: 1")), &intrude)
+        .unwrap_err();
+    assert!(matches!(error, Error::InUse(_)), "{error}");
+    assert!(error.to_string().contains("python train.py"), "{error}");
+    assert_eq!(node.layouts(), before);
+}
+
+#[test]
+fn hanging_call_fails_its_gpu_within_its_bound() {
+    let node = Node::of("h100-sxm5-80gb", 2);
+    let hang = node
+        .sim
+        .inject(Fault {
+            gpu: Some(1),
+            ..Fault::new(CREATE, Effect::Hang)
+        })
+        .unwrap();
+    let options = nvml::Options {
+        write_timeout: Duration::from_millis(300),
+        ..nvml::Options::at(node.sim.root())
+    };
+    let engine = Engine::new(nvml::Driver::open(&options).unwrap(), node.options());
+    let error = engine
+        .apply(&request(&all("7g.80gb: 1")), &|_| {})
+        .unwrap_err();
+    assert_eq!(error.exit_code(), 8, "{error}");
+    assert!(error.to_string().contains("has not returned"), "{error}");
+    assert_eq!(node.layouts()[0], "off");
+    node.sim.clear(hang).unwrap();
+}
+
+#[test]
+fn driver_gone() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let engine = node.engine();
+    node.sim.unload_driver().unwrap();
+    let error = engine.apply(&request(OFF), &|_| {}).unwrap_err();
+    assert_eq!(error.exit_code(), 6, "{error}");
+}
+
+#[test]
+fn two_applies_do_not_interleave() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let impatient = Options {
+        lock_wait: Duration::from_millis(50),
+        ..node.options()
+    };
+    let second = std::sync::Mutex::new(None);
+    let during = |event: &mig_manager::engine::Event| {
+        if let mig_manager::engine::Event::Started { number: 1, .. } = event {
+            let result = node
+                .engine_with(impatient.clone())
+                .apply(&request(OFF), &|_| {});
+            *second.lock().unwrap() = Some(result);
+        }
+    };
+    node.engine()
+        .apply(&request(&all("7g.80gb: 1")), &during)
+        .unwrap();
+    let error = second.into_inner().unwrap().unwrap().unwrap_err();
+    assert_eq!(error.exit_code(), 4);
+    assert!(
+        error.to_string().contains(&std::process::id().to_string()),
+        "{error}"
+    );
+    assert_eq!(node.layouts(), ["on 0@0/7"]);
+}
+
+#[test]
+fn journal_that_cannot_be_written_means_nothing_is_touched() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let state_dir = node.options().state_dir;
+    std::fs::create_dir_all(state_dir.join("journal")).unwrap();
+    node.forget_calls();
+    let error = node.apply(&all("7g.80gb: 1")).unwrap_err();
+    assert_eq!(error.exit_code(), 7, "{error}");
+    assert!(error.to_string().contains("journal"), "{error}");
+    assert_eq!(node.changes(), [""; 0]);
+}

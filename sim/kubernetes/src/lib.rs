@@ -13,6 +13,7 @@
 mod answer;
 mod api;
 mod clock;
+mod defaults;
 mod discovery;
 mod error;
 mod events;

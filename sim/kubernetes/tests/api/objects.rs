@@ -617,3 +617,38 @@ async fn emptied_maps_and_lists_are_left_out() {
     assert_eq!(patched["metadata"].get("labels"), None);
     assert_eq!(patched["spec"], json!({}));
 }
+
+#[tokio::test]
+async fn the_same_manifest_again_changes_nothing() {
+    let cluster = cluster().await;
+    let daemon_set = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "registry:5000/c", "ports": [{"containerPort": 80}]}]},
+        }},
+    });
+    let daemon_sets = "/apis/apps/v1/namespaces/default/daemonsets";
+    for (collection, body) in [(PODS, pod("p", Some("n"))), (daemon_sets, daemon_set)] {
+        let (code, made) = cluster.post(collection, &body).await;
+        assert_eq!(code, 201);
+        let path = format!(
+            "{collection}/{}",
+            body["metadata"]["name"].as_str().unwrap()
+        );
+        let (code, same) = cluster.put(&path, &body).await;
+        assert_eq!(
+            (code, &same),
+            (200, &made),
+            "defaults are set on every write"
+        );
+    }
+    let (_, made) = cluster.get(&format!("{daemon_sets}/d")).await;
+    let container = &made["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(
+        container["imagePullPolicy"], "Always",
+        "a registry's port is no tag"
+    );
+    assert_eq!(container["ports"][0]["protocol"], "TCP");
+    assert_eq!(made["spec"]["updateStrategy"]["type"], "RollingUpdate");
+}

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use clap::builder::FalseyValueParser;
+use clap::builder::{FalseyValueParser, StringValueParser, TypedValueParser as _};
 use feature_discovery::Settings;
 use feature_discovery::duration::Interval;
 use gpu::labels::MigStrategy;
@@ -50,6 +50,7 @@ pub(crate) struct Args {
         short = 'o',
         visible_alias = "output",
         env = "GFD_OUTPUT_FILE",
+        value_parser = StringValueParser::new().map(PathBuf::from),
         value_name = "FILE"
     )]
     output_file: Option<PathBuf>,

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::ValueEnum;
+use clap::{ArgGroup, ValueEnum};
 use sim_nvml::Code;
 
 /// Makes a simulated node with GPUs, looks at it and acts on it
@@ -101,7 +101,7 @@ pub(super) enum Format {
 }
 
 #[derive(Clone, Debug, clap::Args)]
-#[group(id = "what", required = true, multiple = false, args = ["board", "preset", "node"])]
+#[command(group(ArgGroup::new("what").required(true).args(["board", "preset", "node"])))]
 pub(super) struct CreateArgs {
     /// Equal boards of this kind (see `lathe sim boards`)
     #[arg(long)]
@@ -291,7 +291,7 @@ pub(super) struct OnGpu {
 }
 
 #[derive(Clone, Debug, clap::Args)]
-#[group(id = "effect", required = true, multiple = false, args = ["fail", "hang", "delay"])]
+#[command(group(ArgGroup::new("effect").required(true).args(["fail", "hang", "delay"])))]
 pub(super) struct CallArgs {
     /// Function, for example nvmlDeviceCreateGpuInstance; a trailing * matches any rest
     #[arg(value_name = "FUNCTION")]

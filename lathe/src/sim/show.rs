@@ -107,12 +107,13 @@ impl View {
             self.root
         );
         let header = [
-            "GPU", "NAME", "PCI", "MIG", "MEMORY", "UTIL", "POWER", "TEMP", "TROUBLES",
+            "GPU", "INDEX", "NAME", "PCI", "MIG", "MEMORY", "UTIL", "POWER", "TEMP", "TROUBLES",
         ]
         .map(str::to_owned);
         let mut rows = vec![header.to_vec()];
         for gpu in &self.gpus {
             rows.push(vec![
+                gpu.position.to_string(),
                 gpu.index
                     .map_or_else(|| "-".to_owned(), |index| index.to_string()),
                 gpu.name.clone(),

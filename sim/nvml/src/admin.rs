@@ -146,24 +146,35 @@ impl SimulatedNode {
         spec: &NodeSpec,
         driver_library: &Path,
     ) -> Result<SimulatedNode, Error> {
+        // Whatever can be wrong with the description or the library shows before anything is written.
+        let mut node = spec.build(now_us(&Node::default()))?;
+        let mut library = fs::File::open(driver_library).map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("{}: {error}", driver_library.display()),
+            )
+        })?;
         fs::create_dir_all(root)?;
         let root = fs::canonicalize(root)?;
         let folder = root.join(LIBRARY_FOLDER);
         if folder.join(crate::store::STATE_FILE).try_exists()? {
             return Err(Error::Exists(root));
         }
-        let mut node = spec.build(now_us(&Node::default()))?;
         node.root = root.clone();
         node.command = own_command(driver_library);
         fs::create_dir_all(&folder)?;
         let file = format!("libnvidia-ml.so.{}", node.driver.version);
         // A copy and not a link: the dynamic loader takes one file under two names for one library.
-        fs::copy(driver_library, folder.join(&file))?;
+        io::copy(&mut library, &mut fs::File::create(folder.join(&file))?)?;
         for (link, target) in [
             ("libnvidia-ml.so.1", file.as_str()),
             ("libnvidia-ml.so", "libnvidia-ml.so.1"),
         ] {
-            symlink(target, folder.join(link))?;
+            // An attempt that was broken off may have left it.
+            match fs::remove_file(folder.join(link)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+                _ => symlink(target, folder.join(link))?,
+            }
         }
         let store = Store::create(folder, node)?;
         Ok(SimulatedNode { root, store })

@@ -298,3 +298,38 @@ fn processes_that_do_not_run_are_named() {
     assert!(matches!(node.run_workload(spec), Err(Error::NoProcess(_))));
     assert!(matches!(node.clear(9), Err(Error::NoFault(9))));
 }
+
+#[test]
+fn a_description_that_makes_no_node_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    let good = NodeSpec::preset("mixed").unwrap();
+    let missing = SimulatedNode::create_with(&root, &good, Path::new("/nonexistent.so"))
+        .unwrap_err()
+        .to_string();
+    assert!(missing.contains("/nonexistent.so"), "{missing}");
+    let library = folder.path().join("stand-in.so");
+    fs::write(&library, "").unwrap();
+    let bad = NodeSpec {
+        gpus: Vec::new(),
+        ..good
+    };
+    assert!(matches!(
+        SimulatedNode::create_with(&root, &bad, &library),
+        Err(Error::Spec(_))
+    ));
+    assert!(!root.exists());
+}
+
+#[test]
+fn a_broken_off_creation_can_be_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("stand-in.so");
+    fs::write(&library, "").unwrap();
+    let left = folder.path().join("root").join(LIBRARY_FOLDER);
+    fs::create_dir_all(&left).unwrap();
+    symlink("libnvidia-ml.so.0", left.join("libnvidia-ml.so.1")).unwrap();
+    let spec = NodeSpec::preset("mixed").unwrap();
+    let node = SimulatedNode::create_with(&folder.path().join("root"), &spec, &library).unwrap();
+    assert!(node.library_folder().join("libnvidia-ml.so.1").is_file());
+}

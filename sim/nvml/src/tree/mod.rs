@@ -50,12 +50,15 @@ const MANAGED: &[&str] = &[
 /// next writer mends what a killed one left.
 const PENDING_FILE: &str = "tree.pending";
 
+/// Ids of GPU instances, each with those of its compute instances.
+type Instances = Vec<(u32, Vec<u32>)>;
+
 /// What of the state shows in files. Two states with the same outline have the same tree.
 #[derive(PartialEq)]
 struct Outline<'a> {
     driver: (DriverState, &'a str),
     boots: u32,
-    gpus: Vec<(bool, Vec<(u32, Vec<u32>)>)>,
+    gpus: Vec<(bool, Instances)>,
     processes: Vec<(u32, &'a str)>,
 }
 
@@ -132,10 +135,15 @@ fn fixed(node: &Node) -> Tree {
 fn reset_program(node: &Node) -> String {
     let command = node.command.as_deref().unwrap_or(Path::new("lathe"));
     format!(
-        "#!/bin/sh\nexec \"${{LATHE_SIM_COMMAND:-{}}}\" sim nvidia-smi --root '{}' \"$@\"\n",
-        command.display(),
-        node.root.display()
+        "#!/bin/sh\ncommand={}\nexec \"${{LATHE_SIM_COMMAND:-$command}}\" sim nvidia-smi --root {} \"$@\"\n",
+        quoted(command),
+        quoted(&node.root)
     )
+}
+
+/// A path as one word of a shell.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
 }
 
 /// Writes the whole tree of a new node; a state without a root has none.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use nvml_wrapper_sys::bindings as sys;
 
 use crate::Code;
+use crate::driver::BETWEEN;
 use crate::error::{Error, GpuRef};
 use crate::lane::Progress;
 use crate::library::{Library, Symbol};
@@ -73,8 +74,7 @@ impl Context<'_> {
         }
         self.progress.enter(name, limit);
         let result = work();
-        self.progress
-            .enter("work between driver calls", self.limits.read);
+        self.progress.enter(BETWEEN, self.limits.read);
         Ok(result)
     }
 

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::context::{Context, Limits};
-use crate::device::{Device, at_index};
+use crate::device::Device;
 use crate::error::{Error, GpuRef};
 use crate::gate::{Alone, Gate};
-use crate::identity::{Pci, Versions};
+use crate::handle::Gpu;
+use crate::identity::Versions;
 use crate::lane::{LOADING_STACK, Lane, STACK, Ticket, lock};
 use crate::library::{Library, symbol};
 
@@ -231,7 +232,7 @@ impl Driver {
     }
 
     /// How long somebody waits while a reset or a restart is under way.
-    fn patience(&self) -> Duration {
+    pub(crate) fn patience(&self) -> Duration {
         let options = &self.inner.options;
         options.reset_timeout + options.write_timeout
     }
@@ -255,11 +256,7 @@ impl Driver {
     /// The GPU at an NVML index. No call is made: whether it is there shows when it is used.
     #[must_use]
     pub fn gpu(&self, index: u32) -> Gpu {
-        Gpu {
-            driver: self.clone(),
-            index,
-            pin: Arc::default(),
-        }
+        Gpu::new(self.clone(), index)
     }
 
     /// All GPUs, by index, lost ones included.
@@ -309,7 +306,7 @@ impl Driver {
             .collect())
     }
 
-    fn lane(&self, index: u32) -> Result<Arc<Lane>, Error> {
+    pub(crate) fn lane(&self, index: u32) -> Result<Arc<Lane>, Error> {
         let mut lanes = lock(&self.inner.lanes);
         if let Some(lane) = lanes.get(&index) {
             return Ok(Arc::clone(lane));
@@ -321,7 +318,8 @@ impl Driver {
     }
 }
 
-const BETWEEN: &str = "work between driver calls";
+/// What a thread does while a batch makes no call.
+pub(crate) const BETWEEN: &str = "work between driver calls";
 
 impl Drop for Inner {
     /// Shuts down on the system thread, since that may hang; waits for it, within bounds, so that the process is no
@@ -350,104 +348,5 @@ impl std::fmt::Debug for Driver {
             .field("root", &self.inner.options.root)
             .field("generation", &self.generation())
             .finish_non_exhaustive()
-    }
-}
-
-/// One GPU. Cheap to clone, usable from any thread; the calls run on the GPU's own thread.
-///
-/// From its first use on it means the board with that UUID: should a driver restart give the index to another board, uses
-/// fail with [`Error::Moved`] instead of touching that one.
-#[derive(Clone, Debug)]
-pub struct Gpu {
-    driver: Driver,
-    index: u32,
-    pin: Arc<OnceLock<Arc<str>>>,
-}
-
-impl Gpu {
-    /// NVML index.
-    #[must_use]
-    pub fn index(&self) -> u32 {
-        self.index
-    }
-
-    /// The driver it belongs to.
-    #[must_use]
-    pub fn driver(&self) -> &Driver {
-        &self.driver
-    }
-
-    /// Makes a batch of calls on the GPU's own thread, for one hop between threads.
-    ///
-    /// The handle is looked up for each batch, so a reset by somebody else in between does no harm.
-    ///
-    /// # Errors
-    /// What `work` returns; [`Error::Hung`] when a call (its own or one before it) does not come back, in which case
-    /// `work` makes no further call; [`Error::Moved`]; or the GPU or the driver is gone.
-    ///
-    /// # Panics
-    /// When `work` panics.
-    pub fn run<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Device<'_>) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        self.start(work)?.wait()?
-    }
-
-    /// Which GPU this is and where it sits, as far as it was ever seen: for a GPU that answers no more.
-    pub(crate) fn last_seen(&self) -> Option<(GpuRef, Pci)> {
-        let lane = self.driver.lane(self.index).ok()?;
-        let (gpu, place) = (lane.progress().gpu()?, lane.progress().place()?);
-        let same = self
-            .pin
-            .get()
-            .is_none_or(|pin| gpu.uuid.as_ref() == Some(pin));
-        same.then_some((gpu, place))
-    }
-
-    fn start<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Device<'_>) -> Result<T, Error> + Send + 'static,
-    ) -> Result<Ticket<Result<T, Error>>, Error> {
-        let lane = self.driver.lane(self.index)?;
-        let options = &self.driver.inner.options;
-        let limits = options.limits();
-        let root = options.root.clone();
-        let gate = &self.driver.inner.gate;
-        let pass = gate.enter(lane.progress(), self.driver.patience())?;
-        let (index, pin) = (self.index, Arc::clone(&self.pin));
-        lane.submit(BETWEEN, limits.read, move |memory, progress, abandoned| {
-            let (library, generation) = pass.library()?;
-            let mut context = Context {
-                library,
-                root: &root,
-                limits,
-                gpu: progress.gpu(),
-                progress,
-                abandoned,
-            };
-            let (handle, uuid) = at_index(&context, memory, generation, index)?;
-            let gpu = GpuRef {
-                index,
-                uuid: Some(Arc::clone(&uuid)),
-            };
-            progress.set_gpu(gpu.clone());
-            context.gpu = Some(gpu);
-            let pinned = pin.get_or_init(|| Arc::clone(&uuid));
-            if *pinned != uuid {
-                return Err(Error::Moved {
-                    expected: GpuRef {
-                        index,
-                        uuid: Some(Arc::clone(pinned)),
-                    },
-                    found: uuid.to_string(),
-                });
-            }
-            work(&Device {
-                context: &context,
-                handle,
-                uuid,
-            })
-        })
     }
 }

@@ -9,6 +9,22 @@
 //! * [`Driver::snapshot`] tells what the node has; a GPU that fails, fails alone.
 //! * [`Device`] has the reads and the MIG writes; [`Driver::watch`] delivers events; [`Driver::reset`] resets GPUs.
 //!
+//! ```no_run
+//! let driver = nvml::Driver::open(&nvml::Options::at("/"))?;
+//! for gpu in driver.snapshot()?.gpus {
+//!     match gpu {
+//!         Ok(info) => println!("{} {}: {:?}", info.index, info.name, info.layout),
+//!         Err(error) => eprintln!("{error}"),
+//!     }
+//! }
+//! // One hop to the GPU's thread for both calls.
+//! let made = driver.gpu(0).run(|device| {
+//!     device.set_mig_mode(true)?;
+//!     device.create_gpu_instance(9, Some(gpu::Placement { start: 4, size: 4 }))
+//! })?;
+//! # Ok::<(), nvml::Error>(())
+//! ```
+//!
 //! # Why the raw bindings
 //! The calls go through `nvml-wrapper-sys`, the generated bindings. The safe layer above it, `nvml-wrapper` 0.13, is not
 //! usable here: it has none of the GPU- and compute-instance calls, its `possible_placements` always returns an empty
@@ -29,6 +45,7 @@ mod fabric;
 mod field;
 mod gate;
 mod gpm;
+mod handle;
 mod identity;
 mod lane;
 mod library;
@@ -46,12 +63,13 @@ mod watch;
 
 pub use code::Code;
 pub use device::{Device, MigDevice, MigDeviceAttributes};
-pub use driver::{Driver, Gpu, Options};
+pub use driver::{Driver, Options};
 pub use error::{Error, GpuRef, Optional};
 pub use event::{Event, EventKind, EventMask};
 pub use fabric::{Fabric, FabricState};
 pub use field::{ALL_LINKS, Field, FieldValue};
 pub use gpm::{GpmMetric, GpmSample};
+pub use handle::Gpu;
 pub use identity::{AddressingMode, Architecture, Brand, CudaVersion, Pci, Versions};
 pub use memory::Memory;
 pub use metrics::{Clock, Power, RemappedRows, RowRemapHistogram, TemperatureLimit, Utilization};

@@ -10,8 +10,9 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use crate::driver::{Driver, Gpu};
+use crate::driver::Driver;
 use crate::error::{Error, GpuRef};
+use crate::handle::Gpu;
 use crate::identity::Pci;
 use crate::locate;
 

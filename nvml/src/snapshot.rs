@@ -4,9 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::Code;
 use crate::device::{Device, MigDevice};
-use crate::driver::{Driver, Gpu};
+use crate::driver::Driver;
 use crate::error::{Error, Optional};
 use crate::fabric::Fabric;
+use crate::handle::Gpu;
 use crate::identity::{AddressingMode, Architecture, Brand, Pci, Versions};
 use crate::memory::Memory;
 use crate::mig::MigMode;

@@ -1,8 +1,11 @@
 //! Finding and loading the library.
 
+use std::process::Command;
 use std::time::Duration;
 
 use nvml::{Code, Driver, Error, Options, Session};
+
+use crate::Node;
 
 /// A library that exists everywhere and has none of NVML's functions.
 const LIBC: &str = "libc.so.6";
@@ -46,6 +49,35 @@ fn a_library_without_the_functions_is_an_error_not_a_crash() {
     assert_eq!(error.call(), Some("nvmlInit_v2"));
     assert_eq!(error.code(), Some(Code::FUNCTION_NOT_FOUND));
     assert!(error.is_absent());
+}
+
+/// With `/` as root the dynamic loader searches, so `LD_LIBRARY_PATH` counts. It reads that once, at the start of a
+/// process: the test needs one of its own.
+#[test]
+fn the_loaders_own_search_counts() {
+    let node = Node::of("t4-16gb", 1);
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--ignored",
+            "--exact",
+            "library::prints_the_gpus_of_this_machine",
+            "--nocapture",
+        ])
+        .env("LD_LIBRARY_PATH", node.sim.library_folder())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let uuid = &node.sim.state().unwrap().gpus[0].uuid;
+    assert!(said.contains(uuid.as_str()), "{said}");
+}
+
+#[test]
+#[ignore = "run by the test above, in a process of its own"]
+fn prints_the_gpus_of_this_machine() {
+    let driver = Driver::open(&Options::default()).unwrap();
+    for info in driver.snapshot().unwrap().present() {
+        println!("{}", info.uuid);
+    }
 }
 
 #[test]

@@ -1,25 +1,54 @@
 //! Chores of the repository: `cargo xtask <chore>`.
 
+mod bench_exporter;
+mod cluster;
 mod tidy;
 
+use std::path::Path;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy";
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+
+/// Chores of the repository
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Check the conventions that lints cannot hold
+    Tidy,
+    BenchExporter(bench_exporter::Args),
+    Cluster(cluster::ClusterArgs),
+}
 
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
-    let result = match (args.next().as_deref(), args.next()) {
-        (Some("tidy"), None) => tidy::run(),
-        _ => {
-            eprintln!("{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
+    match run(&Cli::parse()) {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("xtask: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("xtask lies in the workspace")?;
+    match &cli.chore {
+        Chore::Tidy => tidy::run(root)?,
+        Chore::BenchExporter(args) => bench_exporter::run(root, args)?,
+        Chore::Cluster(args) => {
+            if let Some(status) = cluster::run(root, args)? {
+                let code = status.code().and_then(|code| u8::try_from(code).ok());
+                return Ok(code.map_or(ExitCode::FAILURE, ExitCode::from));
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }

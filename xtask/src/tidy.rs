@@ -30,10 +30,7 @@ const LEFTOVERS: [&str; 3] = [
     concat!("XX", "X:"),
 ];
 
-pub(crate) fn run() -> anyhow::Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .context("xtask lies in the workspace")?;
+pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let mut findings = domain_findings(root)?;
     for path in source_files(root)? {
         let text = std::fs::read_to_string(root.join(&path))

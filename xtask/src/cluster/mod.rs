@@ -1,0 +1,268 @@
+//! A real single-node Kubernetes for the end-to-end tests: API server, scheduler, controllers, kubelet and container
+//! runtime, in a network namespace and a folder of their own.
+//!
+//! What each unusual setting is for stands beside it. Two clusters of different names can run side by side; nothing of the
+//! host's network changes. Needs root, Linux, Go (for the first build), and from the distribution: iproute2, runc, the CNI
+//! plugins and nftables.
+
+mod components;
+mod config;
+mod down;
+mod host;
+mod pki;
+mod process;
+mod tools;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+
+use host::Host;
+
+/// A real single-node cluster for end-to-end tests
+#[derive(Debug, Args)]
+pub(crate) struct ClusterArgs {
+    /// Which cluster; clusters of different names do not see each other
+    #[arg(long, default_value = "lathe", value_parser = name, global = true)]
+    name: String,
+
+    #[command(subcommand)]
+    command: ClusterCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ClusterCommand {
+    /// Build what a cluster consists of, where that is not done yet
+    Build,
+    /// Start the cluster and wait until its node is ready
+    Up,
+    /// End the cluster and remove what it left, also after a crash
+    Down,
+    /// Say what runs, and where the kubeconfig is
+    Status,
+    /// Run a command in the cluster's network, with KUBECONFIG set and the cluster's tools on the PATH
+    Exec {
+        /// The command
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+}
+
+/// Names become part of paths, of a network namespace's name and of control groups' names.
+fn name(text: &str) -> Result<String, String> {
+    let legal = !text.is_empty()
+        && text.len() <= 20
+        && text
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    if legal {
+        Ok(text.to_owned())
+    } else {
+        Err("use up to 20 of a-z, 0-9 and -".to_owned())
+    }
+}
+
+/// One cluster: where everything of it lies.
+#[derive(Clone, Debug)]
+pub(crate) struct Cluster {
+    /// Its name.
+    name: String,
+    /// Its state, removed at the end.
+    state: PathBuf,
+    /// The programs.
+    tools: PathBuf,
+}
+
+impl Cluster {
+    fn new(root: &Path, name: &str) -> Self {
+        let cache = tools::cache(root);
+        Self {
+            name: name.to_owned(),
+            state: cache.join("clusters").join(name),
+            tools: cache.join("tools"),
+        }
+    }
+
+    /// The network namespace.
+    fn namespace(&self) -> String {
+        format!("cluster-{}", self.name)
+    }
+
+    /// The control group under which the kubelet puts pods.
+    fn cgroup(&self) -> String {
+        format!("cluster-{}", self.name)
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.state.join("admin.kubeconfig")
+    }
+
+    /// `program` in the cluster's network, with its tools and its kubeconfig.
+    fn inside(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        // Not `ip netns exec`: that mounts a /sys in which the kubelet does not see the control groups.
+        command.arg(format!(
+            "--net={}",
+            host::namespace_file(&self.namespace()).display()
+        ));
+        command.arg("--").arg(program);
+        command.env("KUBECONFIG", self.kubeconfig());
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let paths = std::iter::once(self.tools.clone()).chain(std::env::split_paths(&path));
+        if let Ok(joined) = std::env::join_paths(paths) {
+            command.env("PATH", joined);
+        }
+        command
+    }
+}
+
+/// Runs one chore. The exit status is that of the command for `exec`.
+pub(crate) fn run(root: &Path, args: &ClusterArgs) -> anyhow::Result<Option<ExitStatus>> {
+    let cluster = Cluster::new(root, &args.name);
+    match &args.command {
+        ClusterCommand::Build => tools::build(root, &cluster.tools)?,
+        ClusterCommand::Up => {
+            tools::build(root, &cluster.tools)?;
+            up(&cluster)?;
+        }
+        ClusterCommand::Down => down::down(&cluster, &Host)?,
+        ClusterCommand::Status => status(&cluster)?,
+        ClusterCommand::Exec { command } => {
+            if !host::namespace_file(&cluster.namespace()).exists() {
+                bail!(
+                    "cluster {:?} is not up: cargo xtask cluster up",
+                    cluster.name
+                );
+            }
+            let (program, rest) = command.split_first().context("no command")?;
+            return Ok(Some(cluster.inside(program).args(rest).status()?));
+        }
+    }
+    Ok(None)
+}
+
+fn up(cluster: &Cluster) -> anyhow::Result<()> {
+    let began = Instant::now();
+    // A former run may have been killed at any point; its rest would be in the way.
+    down::down(cluster, &Host)?;
+    std::fs::create_dir_all(&cluster.state)?;
+    let started = start(cluster, began);
+    if started.is_err() {
+        eprintln!("the logs are in {}", cluster.state.join("log").display());
+    }
+    started
+}
+
+fn start(cluster: &Cluster, began: Instant) -> anyhow::Result<()> {
+    let stage = |what: &str| eprintln!("[{:6.1} s] {what}", began.elapsed().as_secs_f64());
+    Host.create_network(&cluster.namespace())?;
+    Host.create_cgroups(&cluster.cgroup())?;
+    let pki = pki::create(&cluster.state.join("pki"))?;
+    config::write(cluster, &pki)?;
+    process::start(cluster, components::etcd(cluster))?;
+    process::start(cluster, components::api_server(cluster))?;
+    process::start(cluster, components::containerd(cluster))?;
+    wait(
+        cluster,
+        "the API server answers",
+        Duration::from_secs(60),
+        || {
+            answers(cluster, &["get", "--raw=/readyz"], |text| {
+                text.trim() == "ok"
+            })
+        },
+    )?;
+    stage("API server answers");
+    process::start(cluster, components::controller_manager(cluster))?;
+    process::start(cluster, components::scheduler(cluster))?;
+    process::start(cluster, components::kubelet(cluster))?;
+    process::start(cluster, components::proxy(cluster))?;
+    let ready = "-o=jsonpath={.items[*].status.conditions[?(@.type=='Ready')].status}";
+    wait(
+        cluster,
+        "the node is ready",
+        Duration::from_secs(90),
+        || answers(cluster, &["get", "nodes", ready], |text| text == "True"),
+    )?;
+    stage("node is ready");
+    wait(
+        cluster,
+        "the default service account is there",
+        Duration::from_secs(30),
+        || {
+            answers(
+                cluster,
+                &["get", "serviceaccount", "default", "-o=name"],
+                |text| !text.is_empty(),
+            )
+        },
+    )?;
+    println!("export KUBECONFIG={}", cluster.kubeconfig().display());
+    Ok(())
+}
+
+/// Whether kubectl answers, and what it says fits.
+fn answers(cluster: &Cluster, args: &[&str], fits: impl Fn(&str) -> bool) -> bool {
+    let output = cluster
+        .inside("kubectl")
+        .args(["--request-timeout=5s"])
+        .args(args)
+        .output();
+    output.is_ok_and(|output| {
+        output.status.success() && fits(&String::from_utf8_lossy(&output.stdout))
+    })
+}
+
+/// Waits until `holds`, at most `bound`; ends early when one of the cluster's processes ended.
+fn wait(
+    cluster: &Cluster,
+    what: &str,
+    bound: Duration,
+    holds: impl Fn() -> bool,
+) -> anyhow::Result<()> {
+    let began = Instant::now();
+    loop {
+        if holds() {
+            return Ok(());
+        }
+        process::check(cluster)?;
+        if began.elapsed() > bound {
+            bail!("waited {} s until {what}", bound.as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(250));
+    }
+}
+
+fn status(cluster: &Cluster) -> anyhow::Result<()> {
+    let processes = process::all(cluster)?;
+    if processes.is_empty() {
+        println!("cluster {:?} is down", cluster.name);
+        return Ok(());
+    }
+    for process in &processes {
+        let state = if process.is_alive() {
+            "running"
+        } else {
+            "ended"
+        };
+        println!("{:<20} {:>7}  {state}", process.name, process.pid);
+    }
+    println!("export KUBECONFIG={}", cluster.kubeconfig().display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name;
+
+    #[test]
+    fn a_name_is_safe_in_paths() {
+        assert_eq!(name("lathe-2").as_deref(), Ok("lathe-2"));
+        for bad in ["", "..", "a/b", "A", "a b", "aaaaaaaaaaaaaaaaaaaaa"] {
+            assert!(name(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 
 use serde_json::{Value, json};
 
+use crate::base64;
 use crate::json;
 use crate::resource::Resource;
 
@@ -118,27 +119,7 @@ fn encode_string_data(object: &mut Value) {
         return;
     };
     for (name, value) in plain {
-        let encoded = base64(value.as_str().unwrap_or("").as_bytes());
+        let encoded = base64::encode(value.as_str().unwrap_or("").as_bytes());
         json::set(object, &["data", &name], json!(encoded));
     }
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let group = chunk
-            .iter()
-            .chain([0, 0].iter())
-            .take(3)
-            .fold(0_usize, |group, &byte| group << 8 | usize::from(byte));
-        for place in 0..4 {
-            if place <= chunk.len() {
-                text.push(char::from(ALPHABET[group >> (18 - 6 * place) & 63]));
-            } else {
-                text.push('=');
-            }
-        }
-    }
-    text
 }

@@ -7,11 +7,12 @@
 //! ends after [`Options::pod_stop_time`]). It does no admission beyond the existence of namespaces and checks objects
 //! only as far as clients meet it in practice.
 //!
-//! It speaks JSON over plain HTTP and is meant for the loopback interface. Bodies in Protobuf are answered with 415:
-//! the few kubectl commands that send them (`create namespace`, `create deployment`, `auth`) do not work.
+//! It speaks JSON over plain HTTP and is meant for the loopback interface. Bodies in Protobuf are read for the few
+//! kinds that kubectl sends in it where no Deployment or Job is involved, and answered with 415 for the rest.
 
 mod answer;
 mod api;
+mod base64;
 mod clock;
 mod defaults;
 mod discovery;
@@ -21,6 +22,7 @@ mod faults;
 mod fields;
 mod json;
 mod patch;
+mod protobuf;
 mod query;
 mod registry;
 mod render;

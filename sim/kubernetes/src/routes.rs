@@ -13,6 +13,7 @@ use crate::answer::{self, Answer};
 use crate::api::Api;
 use crate::discovery;
 use crate::error::ApiError;
+use crate::protobuf;
 use crate::query::{self, Query, percent_decode};
 use crate::render::Render;
 use crate::server::Record;
@@ -353,10 +354,15 @@ fn body(call: &Call) -> Result<Value, ApiError> {
     let kind = call.content_type.split(';').next().unwrap_or("").trim();
     match kind {
         "" | "application/json" | "application/yaml" => answer::parse(&call.body),
-        _ => Err(ApiError::unsupported_media_type(
-            "application/json, application/yaml",
-        )),
+        "application/vnd.kubernetes.protobuf" => {
+            protobuf::decode(&call.body).ok_or_else(unsupported_body)
+        }
+        _ => Err(unsupported_body()),
     }
+}
+
+fn unsupported_body() -> ApiError {
+    ApiError::unsupported_media_type("application/json, application/yaml")
 }
 
 fn delete_options(call: &Call) -> Result<DeleteOptions, ApiError> {

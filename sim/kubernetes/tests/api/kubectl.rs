@@ -235,3 +235,51 @@ async fn kubectl_watches() {
     let (seen, ()) = tokio::join!(watch, change);
     assert!(seen.lines().any(|line| line == "two"), "{seen}");
 }
+
+#[tokio::test]
+async fn kubectl_creates_what_it_sends_in_protobuf() {
+    if !installed().await {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let cluster = seeded(home.path()).await;
+    let kubectl = Kubectl { home: home.path() };
+    assert_eq!(
+        kubectl.ok("create namespace gpu").await,
+        "namespace/gpu created\n"
+    );
+    assert_eq!(
+        kubectl
+            .ok("create configmap conf -n gpu --from-literal=config.yaml=a")
+            .await,
+        "configmap/conf created\n"
+    );
+    assert_eq!(
+        kubectl
+            .ok("create secret generic keys --from-literal=key=ab")
+            .await,
+        "secret/keys created\n"
+    );
+    assert_eq!(
+        kubectl.ok("create serviceaccount lathe").await,
+        "serviceaccount/lathe created\n"
+    );
+    assert_eq!(kubectl.ok("auth can-i patch nodes").await, "yes\n");
+    assert!(kubectl.ok("auth whoami").await.contains("kubernetes-admin"));
+    let secret = cluster
+        .server
+        .object("v1", "Secret", "default", "keys")
+        .unwrap();
+    assert_eq!(secret["data"], json!({"key": "YWI="}));
+    let map = cluster
+        .server
+        .object("v1", "ConfigMap", "gpu", "conf")
+        .unwrap();
+    assert_eq!(map["data"], json!({"config.yaml": "a"}));
+    assert!(
+        kubectl
+            .ok("delete namespace gpu")
+            .await
+            .starts_with("namespace \"gpu\" deleted")
+    );
+}

@@ -1,0 +1,212 @@
+//! `lathe dcgm-exporter` as a manifest of NVIDIA's exporter starts it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+use sim_nvml::admin::SimulatedNode;
+use sim_nvml::presets::NodeSpec;
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn node() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    SimulatedNode::create(folder.path(), &NodeSpec::uniform("t4-16gb", 2).unwrap()).unwrap();
+    folder
+}
+
+fn command(root: &Path) -> Command {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("lathe"));
+    command
+        .arg("dcgm-exporter")
+        .env("LATHE_ROOT", root)
+        .env("NODE_NAME", "node-1");
+    command
+}
+
+struct Exporter {
+    process: Child,
+    address: String,
+    /// What it logged until it served.
+    log: String,
+}
+
+impl Exporter {
+    /// Starts on a free port, which the log names.
+    fn start(command: &mut Command) -> Self {
+        let mut process = command
+            .args(["-a", "127.0.0.1:0"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stderr = BufReader::new(process.stderr.take().unwrap());
+        let mut log = String::new();
+        let address = loop {
+            let begin = log.len();
+            assert!(stderr.read_line(&mut log).unwrap() > 0, "it ended:\n{log}");
+            if let Some((_, address)) = log[begin..].split_once("address=") {
+                break address.trim().to_owned();
+            }
+        };
+        // Else it would block on a full pipe.
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+        Self {
+            process,
+            address,
+            log,
+        }
+    }
+
+    fn page(&self) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// Asks it to end, as the kubelet does, and waits.
+    fn stop(mut self) -> Option<i32> {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(begun.elapsed() < PATIENCE, "it does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn it_serves_until_it_is_asked_to_end() {
+    let node = node();
+    let exporter = Exporter::start(&mut command(node.path()));
+    let page = exporter.page();
+    let temperatures = page
+        .lines()
+        .filter(|line| line.starts_with("DCGM_FI_DEV_GPU_TEMP{"));
+    assert_eq!(
+        temperatures
+            .filter(|line| line.contains(r#"hostname="node-1""#))
+            .count(),
+        2,
+        "{page}"
+    );
+    assert_eq!(exporter.stop(), Some(0));
+}
+
+#[test]
+fn flags_of_the_original() {
+    let node = node();
+    let file = node.path().join("counters.csv");
+    std::fs::write(
+        &file,
+        "dcgm_gpu_temp, gauge, \"Hot, or not\"\nDCGM_FI_DRIVER_VERSION, label, x\n",
+    )
+    .unwrap();
+    let mut command = command(node.path());
+    command
+        .args([
+            "-o",
+            "-n",
+            "--rbmn",
+            "-k",
+            "--kubernetes-gpu-id-type",
+            "uid",
+            "-d",
+            "g:1",
+            "-c",
+            "500",
+            "-f",
+        ])
+        .arg(&file);
+    let exporter = Exporter::start(&mut command);
+    assert!(
+        exporter
+            .log
+            .contains("--kubernetes --kubernetes-gpu-id-type"),
+        "{}",
+        exporter.log
+    );
+    let page = exporter.page();
+    assert!(
+        page.contains("# HELP dcgm_gpu_temp Hot, or not\n# TYPE dcgm_gpu_temp gauge\n"),
+        "{page}"
+    );
+    let samples: Vec<&str> = page.lines().filter(|line| line.contains("{gpu=")).collect();
+    assert_eq!(samples.len(), 1, "{page}");
+    assert!(
+        samples[0].starts_with(r#"dcgm_gpu_temp{gpu="1",uuid="GPU-"#),
+        "{}",
+        samples[0]
+    );
+    assert!(
+        samples[0].contains(r#"modelName="Tesla-T4",DCGM_FI_DRIVER_VERSION="580.105.08"} "#),
+        "{}",
+        samples[0]
+    );
+}
+
+/// Manifests name the file of NVIDIA's image, which is not in ours.
+#[test]
+fn the_shipped_counter_file_is_built_in() {
+    let node = node();
+    let mut command = command(node.path());
+    command.env(
+        "DCGM_EXPORTER_COLLECTORS",
+        "/etc/dcgm-exporter/dcp-metrics-included.csv",
+    );
+    assert!(
+        Exporter::start(&mut command)
+            .page()
+            .contains("DCGM_FI_DEV_POWER_USAGE{")
+    );
+}
+
+#[rstest]
+#[case::selector(&["-d", "x"], "is neither f, g nor i")]
+#[case::interval(&["-c", "1"], "100..=86400000")]
+#[case::missing_file(&["-f", "/no/such/file"], "/no/such/file")]
+#[case::bad_file(&["-f", "COUNTERS"], "line 2: unknown field \"DCGM_FI_DEV_GPU_TEMPS\"")]
+#[case::address(&["-a", "nowhere"], "HOST:PORT")]
+#[case::device(&["-d", "g:7", "-a", "127.0.0.1:0"], "there is no GPU 7, only 2 GPUs")]
+fn what_is_wrong_is_said(#[case] flags: &[&str], #[case] message: &str) {
+    let node = node();
+    let file = node.path().join("counters.csv");
+    std::fs::write(&file, "# counters\nDCGM_FI_DEV_GPU_TEMPS, gauge, x\n").unwrap();
+    let flags = flags.iter().map(|flag| {
+        if *flag == "COUNTERS" {
+            file.as_os_str()
+        } else {
+            flag.as_ref()
+        }
+    });
+    let mut command = assert_cmd::Command::from_std(command(node.path()));
+    let output = command
+        .args(flags)
+        .timeout(PATIENCE)
+        .assert()
+        .failure()
+        .get_output()
+        .clone();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains(message), "{error}");
+}

@@ -209,7 +209,7 @@ mod tests {
             .spawn()
             .expect("there is a shell");
         let process = Process::of_pid("stubborn", child.id()).expect("it runs");
-        end(&[process.clone()], Duration::from_millis(100)).expect("it can be killed");
+        end(std::slice::from_ref(&process), Duration::from_millis(100)).expect("it can be killed");
         assert!(!process.is_alive());
         child.wait().expect("it is ours");
     }

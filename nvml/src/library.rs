@@ -26,6 +26,13 @@ pub(crate) struct RemappedRowsInfoV2 {
 pub(crate) type GetRemappedRowsV2 =
     unsafe extern "C" fn(sys::nvmlDevice_t, *mut RemappedRowsInfoV2) -> sys::nvmlReturn_t;
 
+/// `nvmlDevice…RunningProcesses_v2`: the names before driver 510, with the arguments and the layout of today's `_v3`.
+pub(crate) type GetProcesses = unsafe extern "C" fn(
+    sys::nvmlDevice_t,
+    *mut std::ffi::c_uint,
+    *mut sys::nvmlProcessInfo_t,
+) -> sys::nvmlReturn_t;
+
 /// A function of the library by name; absent when the library does not export it.
 #[derive(Clone, Copy)]
 pub(crate) struct Symbol<F> {
@@ -55,6 +62,8 @@ pub(crate) struct Library {
     /// Every function is looked up once at load; one that is missing stays an error until somebody calls it.
     pub(crate) functions: sys::NvmlLib,
     pub(crate) remapped_rows_v2: Symbol<GetRemappedRowsV2>,
+    pub(crate) compute_processes_v2: Symbol<GetProcesses>,
+    pub(crate) graphics_processes_v2: Symbol<GetProcesses>,
     pub(crate) path: PathBuf,
     pub(crate) samples: std::sync::Arc<SamplePool>,
     initialised: AtomicBool,
@@ -92,15 +101,18 @@ impl Library {
             path: path.to_path_buf(),
             reason: reason(&error, path),
         })?;
-        // SAFETY: the name's type is the header's declaration of that function.
-        let rows = unsafe {
-            functions
-                .__library
-                .get::<GetRemappedRowsV2>(b"nvmlDeviceGetRemappedRows_v2\0")
-                .map(|found| *found)
+        // SAFETY: each name's type is the header's declaration of that function.
+        let (remapped_rows_v2, compute_processes_v2, graphics_processes_v2) = unsafe {
+            (
+                by_hand(&functions, "nvmlDeviceGetRemappedRows_v2"),
+                by_hand(&functions, "nvmlDeviceGetComputeRunningProcesses_v2"),
+                by_hand(&functions, "nvmlDeviceGetGraphicsRunningProcesses_v2"),
+            )
         };
         Ok(Self {
-            remapped_rows_v2: Symbol::new("nvmlDeviceGetRemappedRows_v2", &rows),
+            remapped_rows_v2,
+            compute_processes_v2,
+            graphics_processes_v2,
             functions,
             path: path.to_path_buf(),
             samples: std::sync::Arc::default(),
@@ -141,6 +153,16 @@ impl Drop for Library {
             unsafe { shutdown() };
         }
     }
+}
+
+/// Looks up a function that the bindings do not have.
+///
+/// # Safety
+/// `F` must be the function's type in NVML's header.
+unsafe fn by_hand<F: Copy>(functions: &sys::NvmlLib, name: &'static str) -> Symbol<F> {
+    // SAFETY: the caller vouches for the type.
+    let found = unsafe { functions.__library.get::<F>(name.as_bytes()) };
+    Symbol::new(name, &found.map(|symbol| *symbol))
 }
 
 /// The loader's own words where it has any: libloading's `Display` hides them behind its `source`.

@@ -86,34 +86,34 @@ impl Device<'_> {
         Ok(found.into_values().collect())
     }
 
+    /// What the driver lists, kind by kind. A driver that has no list of computing processes does not know who uses the
+    /// GPU; graphics and MPS are extras.
     fn process_lists(&self) -> Result<Vec<(ProcessKind, sys::nvmlProcessInfo_t)>, Error> {
         let library = self.context.library;
+        let list = |symbol| self.context.list(symbol, self.handle);
+        let newest = symbol!(library, nvmlDeviceGetComputeRunningProcesses_v3);
+        let compute = match list(newest).optional()? {
+            Some(listed) => listed,
+            None => list(library.compute_processes_v2)?,
+        };
+        let mps = symbol!(library, nvmlDeviceGetMPSComputeRunningProcesses_v3);
+        let newest = symbol!(library, nvmlDeviceGetGraphicsRunningProcesses_v3);
+        let graphics = match list(newest).optional()? {
+            Some(listed) => Some(listed),
+            None => list(library.graphics_processes_v2).optional()?,
+        };
         let lists = [
-            (
-                ProcessKind::Compute,
-                symbol!(library, nvmlDeviceGetComputeRunningProcesses_v3),
-            ),
-            (
-                ProcessKind::Mps,
-                symbol!(library, nvmlDeviceGetMPSComputeRunningProcesses_v3),
-            ),
-            (
-                ProcessKind::Graphics,
-                symbol!(library, nvmlDeviceGetGraphicsRunningProcesses_v3),
-            ),
+            (ProcessKind::Compute, Some(compute)),
+            (ProcessKind::Mps, list(mps).optional()?),
+            (ProcessKind::Graphics, graphics),
         ];
-        let mut all = Vec::new();
-        for (kind, symbol) in lists {
-            let listed: Option<Vec<sys::nvmlProcessInfo_t>> =
-                self.context.list(symbol, self.handle).optional()?;
-            all.extend(
-                listed
-                    .unwrap_or_default()
-                    .into_iter()
-                    .map(|info| (kind, info)),
-            );
-        }
-        Ok(all)
+        Ok(lists
+            .into_iter()
+            .flat_map(|(kind, listed)| {
+                let listed = listed.unwrap_or_default();
+                listed.into_iter().map(move |info| (kind, info))
+            })
+            .collect())
     }
 
     /// The command line under the node's `/proc`, else the name that the driver knows.

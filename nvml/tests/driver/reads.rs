@@ -123,6 +123,23 @@ fn a_process_is_told_with_its_command() {
 }
 
 #[test]
+fn without_a_list_nobody_claims_that_the_gpu_is_free() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let gpu = node.open().gpu(0);
+    let workload = WorkloadSpec::default();
+    let pid = node.sim.run_workload(workload).unwrap();
+    let missing = |symbol| Fault::new(symbol, Effect::Fail(sim_nvml::Code(13)));
+    // Drivers before 510 have the list under an older name.
+    let newest = missing("nvmlDeviceGetComputeRunningProcesses_v3");
+    node.sim.inject(newest).unwrap();
+    let processes = gpu.info().unwrap().processes.unwrap();
+    assert_eq!(processes.iter().map(|p| p.pid).collect::<Vec<_>>(), [pid]);
+    let every = missing("nvmlDeviceGetComputeRunningProcesses*");
+    node.sim.inject(every).unwrap();
+    assert_eq!(gpu.info().unwrap().processes, None);
+}
+
+#[test]
 fn a_process_in_an_instance_is_told_with_it() {
     let node = Node::of("h100-sxm5-80gb", 1);
     let gpu = node.open().gpu(0);

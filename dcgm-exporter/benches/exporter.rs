@@ -51,6 +51,7 @@ fn scrape_8x7(c: &mut Criterion) {
             hostname: Some("node-1".to_owned()),
             ..LabelStyle::default()
         },
+        health_requires_gpus: false,
     };
     let exporter = runtime.block_on(Exporter::bind(config)).unwrap();
     let address = exporter.address().unwrap();

@@ -34,6 +34,14 @@ pub(crate) enum Wake {
     Stop,
 }
 
+/// What a scrape gets; empty before the first collection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Page {
+    pub(crate) text: Bytes,
+    /// Whether any GPU could be read.
+    pub(crate) has_gpus: bool,
+}
+
 pub(crate) struct Collector {
     session: Arc<Session>,
     plan: Arc<Plan>,
@@ -84,7 +92,7 @@ impl Collector {
     pub(crate) fn run(
         mut self,
         wakes: &Receiver<Wake>,
-        pages: &watch::Sender<Bytes>,
+        pages: &watch::Sender<Page>,
     ) -> Result<(), Error> {
         let mut length = 0;
         loop {
@@ -94,7 +102,11 @@ impl Collector {
             let mut text = String::with_capacity(length + 1024);
             page::render(&self.plan.counters, &collection.readings, &mut text);
             length = text.len();
-            pages.send_replace(Bytes::from(text));
+            let has_gpus = !collection.readings.entities.is_empty();
+            pages.send_replace(Page {
+                text: Bytes::from(text),
+                has_gpus,
+            });
             let pause = if !collection.readings.driver_up {
                 self.session.next_attempt().min(self.interval)
             } else if collection.half {
@@ -176,7 +188,7 @@ impl Collector {
             Arc::clone(&self.selector),
             self.state.clone(),
         );
-        driver.for_each_gpu(move |device| {
+        let gpus = driver.for_each_gpu(move |device| {
             read::read_gpu(
                 device,
                 &plan,
@@ -185,7 +197,15 @@ impl Collector {
                 &state,
                 now,
             )
-        })
+        })?;
+        // Gone in the middle: what was read before is no page.
+        match gpus
+            .iter()
+            .find_map(|gpu| gpu.as_ref().err().filter(|error| error.is_driver_gone()))
+        {
+            Some(gone) => Err(gone.clone()),
+            None => Ok(gpus),
+        }
     }
 
     /// Starts the event thread. One stream lasts: it goes on through resets and driver restarts.

@@ -102,10 +102,18 @@ impl Counters {
         Self { families, labels }
     }
 
-    /// Names of what is asked for and cannot be collected.
+    /// Names of what is asked for and cannot be collected: fields without a source here, texts as families, numbers as
+    /// labels.
     pub(crate) fn without_source(&self) -> Vec<&str> {
-        let all = self.families.iter().chain(&self.labels);
-        all.filter(|counter| matches!(counter.field.source, Source::Nothing))
+        let is_text = |counter: &&Counter| matches!(counter.field.source, Source::Text(_));
+        let is_nothing = |counter: &&Counter| matches!(counter.field.source, Source::Nothing);
+        let families = self
+            .families
+            .iter()
+            .filter(|counter| is_text(counter) || is_nothing(counter));
+        let labels = self.labels.iter().filter(|counter| !is_text(counter));
+        families
+            .chain(labels)
             .map(|counter| counter.name.as_str())
             .collect()
     }
@@ -273,6 +281,21 @@ mod tests {
             "line 1: unknown field \"a\"; line 3: 1 columns instead of 3 (field, type, help); \
              quote a help text that has a comma"
         );
+    }
+
+    #[test]
+    fn what_cannot_be_collected_is_known() {
+        let file = "DCGM_EXP_P2P_STATUS, gauge, x\nDCGM_FI_DEV_SERIAL, gauge, x\nDCGM_FI_DEV_SM_CLOCK, label, x\n\
+                    DCGM_FI_DEV_GPU_TEMP, gauge, x\nDCGM_FI_DRIVER_VERSION, label, x";
+        assert_eq!(
+            Counters::parse(file, false).unwrap().without_source(),
+            [
+                "DCGM_FI_DEV_SERIAL",
+                "DCGM_EXP_P2P_STATUS",
+                "DCGM_FI_DEV_SM_CLOCK"
+            ]
+        );
+        assert!(Counters::default().without_source().is_empty());
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! Whole pages, byte for byte, of simulated nodes whose clock stands still.
 //!
-//! Expected values are worked out by hand from the boards' data and the load put on them. Time: 600 s until the first
-//! reading and 10 s more until the second. The simulator lets a load begin 20 ms after it was put on, so energy is 20 ms of
-//! the idle power and 609.98 s of the power drawn.
+//! Expected values are worked out by hand from the boards' data and the load put on them. Time: the load runs for 600 s
+//! until the first reading and for 10 s more until the second, so energy is 610 s of the power drawn.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

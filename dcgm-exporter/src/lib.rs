@@ -37,13 +37,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
-use bytes::Bytes;
 use cluster::serve::{BindError, Limits, Reply, Routes, Server};
 use nvml::Session;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use collector::{Collector, Wake};
+use collector::{Collector, Page, Wake};
 use counters::Counters;
 use labels::LabelStyle;
 use selector::Selector;
@@ -67,6 +66,8 @@ pub struct Config {
     pub counters: Counters,
     /// How labels look.
     pub style: LabelStyle,
+    /// Whether `/health` says 503 while no GPU can be read.
+    pub health_requires_gpus: bool,
 }
 
 /// Why the exporter cannot serve.
@@ -142,7 +143,7 @@ impl Exporter {
             );
         }
         let (wake, wakes) = mpsc::channel();
-        let (pages, page) = watch::channel(Bytes::new());
+        let (pages, page) = watch::channel(Page::default());
         let (ended, end) = oneshot::channel();
         let plan = read::Plan::new(config.counters, config.style);
         let collector = Collector::new(
@@ -162,7 +163,9 @@ impl Exporter {
             })
             .map_err(Error::Thread)?;
         let over = shutdown.child_token();
-        let serving = self.server.run(routes(page), over.clone());
+        let serving = self
+            .server
+            .run(routes(page, config.health_requires_gpus), over.clone());
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
             () = serving.as_mut() => Ok(()),
@@ -200,16 +203,26 @@ impl Drop for StopOnDrop {
     }
 }
 
-fn routes(page: watch::Receiver<Bytes>) -> Routes {
+fn routes(page: watch::Receiver<Page>, health_requires_gpus: bool) -> Routes {
+    let health = page.clone();
     Routes::new()
         .get("/", || async { Reply::html(LANDING) })
-        .get("/health", || async { Reply::probe(Ok(())) })
+        .get("/health", move || {
+            let healthy = !health_requires_gpus || health.borrow().has_gpus;
+            async move {
+                Reply::probe(
+                    healthy
+                        .then_some(())
+                        .ok_or_else(|| "no GPU can be read".to_owned()),
+                )
+            }
+        })
         .get("/metrics", move || {
             let mut page = page.clone();
             async move {
                 // Only before the first collection is there nothing; the server bounds the wait.
-                match page.wait_for(|page| !page.is_empty()).await {
-                    Ok(page) => Reply::metrics(page.clone()),
+                match page.wait_for(|page| !page.text.is_empty()).await {
+                    Ok(page) => Reply::metrics(page.text.clone()),
                     Err(_) => Reply::probe(Err("the exporter is shutting down".to_owned())),
                 }
             }

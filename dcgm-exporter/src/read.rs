@@ -145,7 +145,7 @@ struct Reader<'a, 'd> {
     failures: Vec<Failure>,
 }
 
-impl<'d> Reader<'_, 'd> {
+impl<'a, 'd> Reader<'a, 'd> {
     /// `None` for what the hardware lacks, and for a failure, which is noted.
     fn value<T>(&mut self, answer: Result<T, Error>) -> Result<Option<T>, Error> {
         match answer.readable() {
@@ -244,7 +244,7 @@ impl<'d> Reader<'_, 'd> {
         Ok(instances)
     }
 
-    fn texts(&mut self, versions: &VersionTexts) -> Result<Vec<(&'static str, String)>, Error> {
+    fn texts(&mut self, versions: &VersionTexts) -> Result<Vec<(&'a str, String)>, Error> {
         let mut texts = Vec::new();
         for counter in &self.plan.counters.labels {
             let Source::Text(text) = counter.field.source else {
@@ -256,7 +256,7 @@ impl<'d> Reader<'_, 'd> {
                 Text::Serial => self.value(self.device.serial())?,
             };
             if let Some(value) = value.filter(|value| !value.is_empty()) {
-                texts.push((counter.field.name, value));
+                texts.push((counter.name.as_str(), value));
             }
         }
         Ok(texts)

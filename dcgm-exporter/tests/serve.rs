@@ -45,6 +45,7 @@ fn config(selector: &str) -> Config {
         selector: selector.parse().unwrap(),
         counters: Counters::default(),
         style: LabelStyle::default(),
+        health_requires_gpus: false,
     }
 }
 
@@ -437,6 +438,35 @@ async fn a_named_device_must_exist(#[case] selector: &str, #[case] message: &str
         .unwrap()
         .unwrap_err();
     assert!(error.to_string().contains(message), "{error}");
+}
+
+#[tokio::test]
+async fn health_may_require_gpus() {
+    let (folder, node) = node(&NodeSpec::uniform("t4-16gb", 1).unwrap());
+    node.unload_driver().unwrap();
+    let config = Config {
+        health_requires_gpus: true,
+        ..config("f")
+    };
+    let running = Running::start_on(folder, node, config).await;
+    running.page().await;
+    assert!(
+        get(running.address, "GET", "/health")
+            .await
+            .0
+            .contains("503")
+    );
+    running.node.load_driver().unwrap();
+    running
+        .page_with(|page| samples(page, "DCGM_FI_DEV_GPU_TEMP").len() == 1)
+        .await;
+    assert!(
+        get(running.address, "GET", "/health")
+            .await
+            .0
+            .contains("200")
+    );
+    running.stop().await;
 }
 
 #[tokio::test]

@@ -86,6 +86,11 @@ pub(crate) struct Args {
           num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
     debug: bool,
 
+    /// Answer /health with 503 while no GPU can be read
+    #[arg(long, env = "DCGM_EXPORTER_HEALTH_REQUIRE_GPUS", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
+    health_require_gpus: bool,
+
     #[command(flatten)]
     without_effect: WithoutEffect,
 }
@@ -259,6 +264,48 @@ struct WithoutEffect {
     )]
     gpu_bind_unbind_poll_interval: Option<String>,
 
+    /// Configuration file of dcgm-exporter 4.8.3 and later
+    #[arg(long, env = "DCGM_EXPORTER_CONFIG_FILE", value_name = "FILE")]
+    config_file: Option<PathBuf>,
+
+    /// How long a client may take to send a request
+    #[arg(long, env = "DCGM_EXPORTER_WEB_READ_TIMEOUT", value_name = "DURATION")]
+    web_read_timeout: Option<String>,
+
+    /// How long a client may take to read an answer
+    #[arg(long, env = "DCGM_EXPORTER_WEB_WRITE_TIMEOUT", value_name = "DURATION")]
+    web_write_timeout: Option<String>,
+
+    /// Scrapes at once
+    #[arg(long, env = "DCGM_EXPORTER_MAX_CONCURRENT_SCRAPES", value_name = "N")]
+    max_concurrent_scrapes: Option<u32>,
+
+    /// Metrics of the exporter's own Go process
+    #[arg(long, env = "DCGM_EXPORTER_ENABLE_EXPORTER_METRICS", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    enable_exporter_metrics: Option<bool>,
+
+    /// How long DCGM keeps samples
+    #[arg(
+        long,
+        env = "DCGM_EXPORTER_WATCH_MAX_KEEP_AGE",
+        value_name = "DURATION"
+    )]
+    watch_max_keep_age: Option<String>,
+
+    /// How many samples DCGM keeps
+    #[arg(long, env = "DCGM_EXPORTER_WATCH_MAX_KEEP_SAMPLES", value_name = "N")]
+    watch_max_keep_samples: Option<u32>,
+
+    /// Label samples with containers outside Kubernetes
+    #[arg(long, env = "DCGM_EXPORTER_CONTAINER_LABELS", value_parser = FalseyValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    container_labels: Option<bool>,
+
+    /// The container runtime's socket
+    #[arg(long, env = "DCGM_CONTAINER_RUNTIME_SOCKET", value_name = "FILE")]
+    container_runtime_socket: Option<PathBuf>,
+
     /// Go profiles
     #[arg(long, env = "DCGM_EXPORTER_ENABLE_PPROF", value_parser = FalseyValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
@@ -367,6 +414,32 @@ impl WithoutEffect {
                 "--gpu-bind-unbind-poll-interval",
                 self.gpu_bind_unbind_poll_interval.is_some(),
             ),
+            (
+                "--config-file",
+                self.config_file
+                    .as_ref()
+                    .is_some_and(|file| !file.as_os_str().is_empty()),
+            ),
+            ("--web-read-timeout", self.web_read_timeout.is_some()),
+            ("--web-write-timeout", self.web_write_timeout.is_some()),
+            (
+                "--max-concurrent-scrapes",
+                self.max_concurrent_scrapes.is_some(),
+            ),
+            (
+                "--enable-exporter-metrics",
+                self.enable_exporter_metrics == Some(true),
+            ),
+            ("--watch-max-keep-age", self.watch_max_keep_age.is_some()),
+            (
+                "--watch-max-keep-samples",
+                self.watch_max_keep_samples.is_some(),
+            ),
+            ("--container-labels", self.container_labels == Some(true)),
+            (
+                "--container-runtime-socket",
+                self.container_runtime_socket.is_some(),
+            ),
             ("--enable-pprof", self.enable_pprof == Some(true)),
         ];
         flags
@@ -433,6 +506,7 @@ pub(crate) async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Resu
             replace_blanks_in_model: args.replace_blanks_in_model_name,
             hostname: args.hostname(),
         },
+        health_requires_gpus: args.health_require_gpus,
     };
     let session = Arc::new(nvml::Session::new(&nvml::Options::at(&args.root))?);
     dcgm_exporter::run(config, session, shutdown).await?;

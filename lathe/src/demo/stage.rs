@@ -201,6 +201,7 @@ async fn start_exporter(
             hostname: Some(node_name.to_owned()),
             ..dcgm_exporter::labels::LabelStyle::default()
         },
+        health_requires_gpus: false,
     })
     .await?;
     let address = exporter.address()?;

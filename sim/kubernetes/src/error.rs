@@ -239,6 +239,12 @@ impl ApiError {
         error
     }
 
+    /// 413.
+    pub(crate) fn too_large(limit: usize) -> Self {
+        let message = format!("Request entity too large: limit is {limit}");
+        Self::new(413, "RequestEntityTooLarge", message)
+    }
+
     /// 415.
     pub(crate) fn unsupported_media_type(accepted: &str) -> Self {
         Self::new(

@@ -1,6 +1,7 @@
 //! From an HTTP request to a verb, and from its result to an answer. Knows paths and media types.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
@@ -24,6 +25,8 @@ use crate::verbs::{Target, create, pods, read, update};
 
 /// The most a body may hold, as in the real server.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
+/// How long a body may take to arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The parts of a request, the body read.
 struct Call {
@@ -93,18 +96,15 @@ async fn read_call(api: &Api, request: Request<Incoming>) -> Result<Call, ApiErr
     {
         return Err(ApiError::unauthorized());
     }
-    let body = Limited::new(body, BODY_LIMIT)
-        .collect()
-        .await
-        .map_err(|error| {
-            let mut answer = ApiError::bad_request(error.to_string());
-            if error.is::<http_body_util::LengthLimitError>() {
-                answer.code = 413;
-                answer.reason = "RequestEntityTooLarge";
-                answer.message = format!("Request entity is too large: limit is {BODY_LIMIT}");
-            }
-            answer
-        })?;
+    let body = Limited::new(body, BODY_LIMIT).collect();
+    let body = match tokio::time::timeout(BODY_TIMEOUT, body).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            return Err(ApiError::too_large(BODY_LIMIT));
+        }
+        Ok(Err(error)) => return Err(ApiError::bad_request(error.to_string())),
+        Err(_) => return Err(ApiError::bad_request("the body did not come in time")),
+    };
     Ok(Call {
         method: parts.method.clone(),
         query: Query::parse(parts.uri.query().unwrap_or("")),
@@ -112,7 +112,7 @@ async fn read_call(api: &Api, request: Request<Incoming>) -> Result<Call, ApiErr
         content_type: header(CONTENT_TYPE),
         user_agent: header(USER_AGENT),
         bearer,
-        body: body.to_bytes(),
+        body,
     })
 }
 

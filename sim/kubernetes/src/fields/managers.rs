@@ -287,7 +287,8 @@ pub(crate) fn apply(
         apply::remove(&mut merged, &dropped, of);
     }
     let difference = compare(live, &merged, of);
-    let written = difference.written();
+    // What this endpoint does not write is taken back later, and is nobody's conflict.
+    let written = strip(difference.written(), writer.reset);
     if !force {
         refuse_conflicts(&managers, &me, &written)?;
     }

@@ -2,5 +2,7 @@
 
 pub(crate) mod compare;
 pub(crate) mod managers;
+#[cfg(test)]
+mod model_test;
 pub(crate) mod schema;
 pub(crate) mod set;

@@ -546,3 +546,33 @@ async fn custom_resources_merge_by_their_schema() {
     assert_eq!(next["spec"]["plain"], json!(["y"]));
     assert_eq!(next["metadata"]["generation"], 2);
 }
+
+#[tokio::test]
+async fn a_status_applied_through_the_main_endpoint_is_ignored() {
+    let cluster = cluster().await;
+    let body = |phase: &str, label: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": {"x": label}},
+            "status": {"capacity": {"cpu": phase}},
+        })
+    };
+    cluster.post(NODES, &node("n")).await;
+    let path = format!("{NODES}/n");
+    apply(
+        &cluster,
+        &format!("{path}/status"),
+        "kubelet",
+        false,
+        &body("8", "1"),
+    )
+    .await;
+    let (code, next) = apply(&cluster, &path, "lathe", false, &body("4", "1")).await;
+    assert_eq!(
+        (code, &next["status"]["capacity"]["cpu"]),
+        (200, &json!("8"))
+    );
+    assert_eq!(
+        fields_of(&next, "lathe", "Apply"),
+        &json!({"f:metadata": {"f:labels": {"f:x": {}}}})
+    );
+}

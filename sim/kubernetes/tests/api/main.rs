@@ -6,6 +6,7 @@ mod apply;
 mod concurrency;
 mod deletion;
 mod discovery;
+mod events;
 mod faults;
 mod http;
 mod kube_rs;

@@ -13,6 +13,7 @@ use nvml::{Driver, EventStop, Optional as _, Session};
 use tokio::sync::watch;
 
 use crate::Error;
+use crate::convert;
 use crate::events;
 use crate::page::{self, Readings};
 use crate::read::{self, GpuReading, Plan, VersionTexts, Wanted};
@@ -153,7 +154,7 @@ impl Collector {
                                 .extend(selected.map(|(_, instance)| instance));
                         }
                         Err(error) => {
-                            let failure = read::failure(index, &error);
+                            let failure = convert::failure(index, &error);
                             if let Some(uuid) = &failure.uuid {
                                 readings.entities.extend(read::of_lost_gpu(
                                     &self.plan,

@@ -18,6 +18,7 @@
 //! - A GPU instance without a compute instance is not an entity.
 
 mod collector;
+mod convert;
 pub mod counters;
 mod events;
 pub mod fields;

@@ -7,15 +7,16 @@ use std::time::Instant;
 
 use nvml::{Device, Error, Field, GpmMetric, Optional as _};
 
+use crate::convert::{
+    celsius, driver_clock, failure, field_value, gpm_value, instance_profile, int, memory_value,
+    rows_value,
+};
 use crate::counters::Counters;
-use crate::fields::{Clock, Level, Memory, Rows, Scale, Source, Text, Utilisation};
+use crate::fields::{Level, Source, Text, Utilisation};
 use crate::labels::{Identity, LabelStyle};
 use crate::rates::{Count, nvlink_mb_per_second};
 use crate::state::{GpmValues, Known, State, Windows};
 use crate::value::{Entity, Failure, Value};
-
-/// DCGM discards what no silicon survives (`DcgmCacheManager`).
-const MAX_CELSIUS: u64 = 200;
 
 /// KiB sent and KiB received over NVLink, payload only (`NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX`, `…_RX`).
 const NVLINK_DATA: [u32; 2] = [138, 139];
@@ -25,7 +26,7 @@ const NVLINK_DATA: [u32; 2] = [138, 139];
 pub(crate) struct Plan {
     pub(crate) counters: Counters,
     pub(crate) style: LabelStyle,
-    /// GPM metrics of all families that have one, without repetition.
+    /// GPM metrics of the families that have one, in the families' order.
     metrics: Vec<GpmMetric>,
 }
 
@@ -222,21 +223,19 @@ impl<'a, 'd> Reader<'a, 'd> {
 
     /// Instances that have a MIG device, ascending by id; several MIG devices of one instance are one entity.
     ///
-    /// An instance without a compute instance runs nothing, and the driver has no handle to read it by.
-    fn instances(&mut self) -> Result<Vec<Instance<'d>>, Error> {
-        let devices = self.value(self.device.mig_devices())?.unwrap_or_default();
+    /// An instance without a compute instance runs nothing, and the driver has no handle to read it by. What cannot be
+    /// listed while instances change is not guessed at: the whole GPU is left out until the event that ends the change.
+    fn instances(&self) -> Result<Vec<Instance<'d>>, Error> {
+        let devices = self.device.mig_devices().optional()?.unwrap_or_default();
         let mut instances: Vec<Instance<'d>> = Vec::new();
         for (_, device) in devices {
-            let Some(id) = self.value(device.gpu_instance_id())? else {
-                continue;
-            };
+            let id = device.gpu_instance_id()?;
             if instances.iter().any(|instance| instance.id == id) {
                 continue;
             }
-            let name = self.value(device.name())?.unwrap_or_default();
             instances.push(Instance {
                 id,
-                profile: instance_profile(&name).to_owned(),
+                profile: instance_profile(&device.name()?).to_owned(),
                 device,
             });
         }
@@ -276,11 +275,7 @@ impl<'a, 'd> Reader<'a, 'd> {
                 Source::FieldValue { .. } => continue,
                 Source::Text(_) | Source::Nothing => None,
                 Source::Clock(clock) => int(self.value(device.clock(driver_clock(clock)))?),
-                Source::Temperature => self
-                    .value(device.temperature())?
-                    .and_then(|celsius| u64::try_from(celsius).ok())
-                    .filter(|&celsius| celsius <= MAX_CELSIUS)
-                    .map(Value::Int),
+                Source::Temperature => self.value(device.temperature())?.and_then(celsius),
                 Source::Power => self
                     .value(device.power_usage())?
                     .map(|mw| Value::Double(f64::from(mw) / 1000.0)),
@@ -324,7 +319,12 @@ impl<'a, 'd> Reader<'a, 'd> {
                     if gpm.is_none() {
                         gpm = Some(self.gpm(None)?);
                     }
-                    gpm_value(plan, gpm.as_ref().and_then(Option::as_ref), i, scale)
+                    gpm_value(
+                        &plan.counters,
+                        gpm.as_ref().and_then(Option::as_ref),
+                        i,
+                        scale,
+                    )
                 }
                 Source::LastXid => self.state.xid(device.uuid(), None).map(Value::Xid),
                 Source::Licence => self
@@ -355,17 +355,7 @@ impl<'a, 'd> Reader<'a, 'd> {
         for ((i, _, scale), answer) in asked.into_iter().zip(answers) {
             // Which fields a board answers is its own affair, so a code here is an absent value whatever it says.
             let Ok(answer) = answer else { continue };
-            // The driver mislabels temperatures: only the low half is one.
-            let raw = if scale == Scale::Celsius {
-                answer.low_u32().into()
-            } else {
-                answer.as_u64()
-            };
-            values[i] = match scale {
-                Scale::Celsius => (raw <= MAX_CELSIUS).then_some(Value::Int(raw)),
-                Scale::MilliToWatts => Some(Value::Double(raw as f64 / 1000.0)),
-                Scale::Count | Scale::PercentToRatio | Scale::MibToBytes => Some(Value::Int(raw)),
-            };
+            values[i] = field_value(answer, scale);
         }
         Ok(values)
     }
@@ -426,7 +416,12 @@ impl<'a, 'd> Reader<'a, 'd> {
                     if gpm.is_none() {
                         gpm = Some(self.gpm(Some(instance.id))?);
                     }
-                    gpm_value(plan, gpm.as_ref().and_then(Option::as_ref), i, scale)
+                    gpm_value(
+                        &plan.counters,
+                        gpm.as_ref().and_then(Option::as_ref),
+                        i,
+                        scale,
+                    )
                 }
                 (Level::Instance, Source::LastXid) => self
                     .state
@@ -436,123 +431,5 @@ impl<'a, 'd> Reader<'a, 'd> {
             });
         }
         Ok(values)
-    }
-}
-
-/// What is told of an error.
-pub(crate) fn failure(gpu: u32, error: &Error) -> Failure {
-    Failure {
-        gpu,
-        uuid: error
-            .gpu()
-            .and_then(|gpu| gpu.uuid.as_deref())
-            .map(str::to_owned),
-        call: error.call().unwrap_or("none").to_owned(),
-        code: match error.code() {
-            Some(code) => code.to_string(),
-            None if error.is_hung() => "HUNG".to_owned(),
-            None => error.to_string(),
-        },
-    }
-}
-
-/// The GPU instance's profile from a MIG device's name (`… MIG 1c.3g.40gb`): compute slices are not the instance's.
-fn instance_profile(name: &str) -> &str {
-    let profile = name
-        .rsplit_once("MIG ")
-        .map_or("", |(_, profile)| profile.trim());
-    match profile.split_once('.') {
-        Some((compute, rest)) if compute.ends_with('c') => rest,
-        _ => profile,
-    }
-}
-
-fn int(value: Option<u32>) -> Option<Value> {
-    value.map(|value| Value::Int(value.into()))
-}
-
-fn driver_clock(clock: Clock) -> nvml::Clock {
-    match clock {
-        Clock::Sm => nvml::Clock::Sm,
-        Clock::Memory => nvml::Clock::Memory,
-        Clock::Video => nvml::Clock::Video,
-    }
-}
-
-fn memory_value(memory: nvml::Memory, part: Memory) -> Option<Value> {
-    let mib = |bytes: u64| Some(Value::Int(bytes >> 20));
-    match part {
-        Memory::Total => mib(memory.total),
-        Memory::Free => mib(memory.free),
-        Memory::Used => mib(memory.used),
-        Memory::Reserved => mib(memory.reserved?),
-        Memory::UsedShare => {
-            let usable = memory
-                .total
-                .checked_sub(memory.reserved.unwrap_or(0))
-                .filter(|&bytes| bytes > 0)?;
-            Some(Value::Double(memory.used as f64 / usable as f64))
-        }
-    }
-}
-
-fn rows_value(rows: nvml::RemappedRows, kind: Rows) -> Value {
-    Value::Int(match kind {
-        Rows::Uncorrectable => rows.uncorrectable.into(),
-        Rows::Correctable => rows.correctable.into(),
-        Rows::Failure => rows.failure.into(),
-        Rows::Pending => rows.pending.into(),
-    })
-}
-
-/// The value of family `i` among GPM answers, which hold one answer per GPM family in order.
-fn gpm_value(plan: &Plan, answers: Option<&GpmValues>, i: usize, scale: Scale) -> Option<Value> {
-    let is_gpm = |source| matches!(source, Source::Gpm { .. });
-    let place = plan.counters.families[..i]
-        .iter()
-        .filter(|counter| is_gpm(counter.field.source))
-        .count();
-    let value = (*answers?.get(place)?).filter(|value| value.is_finite())?;
-    Some(match scale {
-        Scale::PercentToRatio => Value::Double(value / 100.0),
-        Scale::MibToBytes => Value::Int((value * 1_048_576.0).round() as u64),
-        Scale::Count | Scale::Celsius | Scale::MilliToWatts => Value::Double(value),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "1g.10gb")]
-    #[case("NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb", "3g.20gb")]
-    #[case("NVIDIA H100 80GB HBM3 MIG 1g.10gb+me", "1g.10gb+me")]
-    #[case("", "")]
-    fn profiles_of_instances(#[case] name: &str, #[case] wanted: &str) {
-        assert_eq!(instance_profile(name), wanted);
-    }
-
-    #[test]
-    fn memory_is_told_in_whole_mib() {
-        let memory = nvml::Memory {
-            total: 100 << 20,
-            reserved: Some(20 << 20),
-            free: (60 << 20) + 1_048_575,
-            used: 20 << 20,
-        };
-        assert_eq!(memory_value(memory, Memory::Free), Some(Value::Int(60)));
-        assert_eq!(memory_value(memory, Memory::Reserved), Some(Value::Int(20)));
-        assert_eq!(
-            memory_value(memory, Memory::UsedShare),
-            Some(Value::Double(0.25))
-        );
-        let old = nvml::Memory {
-            reserved: None,
-            ..memory
-        };
-        assert_eq!(memory_value(old, Memory::Reserved), None);
     }
 }

@@ -279,7 +279,7 @@ async fn a_call_that_fails_costs_one_value() {
     assert_eq!(samples(&page, "DCGM_FI_DEV_GPU_TEMP").len(), 2);
     let failed = samples(&page, "lathe_exporter_gpu_failed");
     assert!(
-        failed.len() == 1 && failed[0].contains(r#"call="nvmlDeviceGetPowerUsage",code="UNKNOWN"#),
+        failed.len() == 1 && failed[0].contains(r#"call="nvmlDeviceGetPowerUsage",code="UNKNOWN""#),
         "{failed:?}"
     );
     running.stop().await;

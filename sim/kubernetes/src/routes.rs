@@ -233,7 +233,9 @@ fn pod_action(api: &Arc<Api>, target: &Target, call: &Call) -> Result<Answer, Ap
             pods::bind(state, target, &body, &options)
         })?;
     } else {
-        let outcome = api.write(&target.resource, |state| pods::evict(state, target, &body))?;
+        let outcome = api.write(&target.resource, |state| {
+            pods::evict(state, target, &body, options.dry_run)
+        })?;
         api.follow_deletion(target, &outcome);
     }
     let success = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});

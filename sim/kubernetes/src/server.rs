@@ -36,7 +36,7 @@ pub struct Options {
     pub token: Option<String>,
     /// What `/version` says.
     pub version: String,
-    /// How many changes of each resource watches may go back.
+    /// How many changes of each resource watches may go back; each holds the object before and after.
     pub history: usize,
     /// How often a watch that asked for bookmarks gets one; the real server takes about a minute.
     pub bookmark_interval: Duration,
@@ -55,7 +55,7 @@ impl Default for Options {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             token: None,
             version: "v1.34.0".to_owned(),
-            history: 10_000,
+            history: 1_000,
             bookmark_interval: Duration::from_secs(60),
             pod_stop_time: Some(Duration::from_millis(200)),
             reviews: Reviews::default(),

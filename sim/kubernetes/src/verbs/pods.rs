@@ -45,13 +45,19 @@ pub(crate) fn bind(
 }
 
 /// POST to `pods/NAME/eviction`: deletes the pod unless a budget forbids it.
-pub(crate) fn evict(state: &mut State, target: &Target, body: &Value) -> Result<Outcome, ApiError> {
+pub(crate) fn evict(
+    state: &mut State,
+    target: &Target,
+    body: &Value,
+    dry_run: bool,
+) -> Result<Outcome, ApiError> {
     let resource = &target.resource;
     let pod = state
         .get(&resource.storage, &target.key())
         .cloned()
         .ok_or_else(|| ApiError::not_found(resource, &target.name))?;
-    let options = DeleteOptions::of(&body["deleteOptions"]);
+    let mut options = DeleteOptions::of(&body["deleteOptions"]);
+    options.dry_run |= dry_run;
     let pending = json::text(&pod, &["status", "phase"]) == "Pending";
     let ended = matches!(
         json::text(&pod, &["status", "phase"]),

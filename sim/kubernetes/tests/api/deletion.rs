@@ -332,3 +332,13 @@ async fn a_budget_that_was_not_looked_at_yet_is_waited_for() {
         "The disruption budget b is still being processed by the server."
     );
 }
+
+#[tokio::test]
+async fn a_dry_eviction_spends_nothing() {
+    let cluster = running_pods(&["p1"]).await;
+    let before = cluster.server.resource_version();
+    let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p1"}});
+    let path = format!("{PODS}/p1/eviction?dryRun=All");
+    assert_eq!(cluster.post(&path, &body).await.0, 201);
+    assert_eq!(cluster.server.resource_version(), before);
+}

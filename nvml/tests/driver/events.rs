@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use nvml::{Activation, Error, Event, EventKind, EventMask, EventStream};
+use sim_nvml::model::{Effect, Fault};
 
 use crate::Node;
 
@@ -96,6 +97,29 @@ fn a_lost_gpu_is_reported_once_and_the_others_go_on() {
         matches!(e.kind, EventKind::Xid(_))
     });
     assert_eq!((event.gpu.index, event.kind), (1, EventKind::Xid(45)));
+}
+
+#[test]
+fn a_gpu_whose_registration_hangs_silences_no_other() {
+    let node = Node::of("h100-sxm5-80gb", 2);
+    let driver = node.open();
+    let fault = Fault {
+        gpu: Some(0),
+        ..Fault::new("nvmlDeviceRegisterEvents", Effect::Hang)
+    };
+    let fault = node.sim.inject(fault).unwrap();
+    let stream = driver.watch(EventMask::ALL).unwrap();
+    assert_eq!(
+        next(&stream, |e| e.kind == EventKind::Watching).gpu.index,
+        1
+    );
+    node.sim.xid(1, 48, None).unwrap();
+    assert_eq!(next(&stream, |e| e.kind == EventKind::Xid(48)).gpu.index, 1);
+    node.sim.clear(fault).unwrap();
+    assert_eq!(
+        next(&stream, |e| e.kind == EventKind::Watching).gpu.index,
+        0
+    );
 }
 
 #[test]

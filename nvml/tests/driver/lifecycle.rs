@@ -167,6 +167,27 @@ fn a_closed_driver_is_no_client_and_says_so() {
 }
 
 #[test]
+fn closing_is_bounded_and_heals() {
+    let node = Node::of("t4-16gb", 1);
+    let driver = Driver::open(&Options {
+        write_timeout: SHORT,
+        ..node.options()
+    })
+    .unwrap();
+    let fault = hang(&node, "nvmlShutdown", None);
+    let error = driver.close().unwrap_err();
+    assert_eq!(
+        (error.is_hung(), error.call()),
+        (true, Some("nvmlShutdown"))
+    );
+    // It cannot be used meanwhile, and whoever asks learns what hangs.
+    assert_eq!(driver.count().unwrap_err().call(), Some("nvmlShutdown"));
+    node.sim.clear(fault).unwrap();
+    eventually("the driver's return", || driver.reopen().is_ok());
+    assert_eq!(driver.count(), Ok(1));
+}
+
+#[test]
 fn many_threads_share_one_gpu_one_after_the_other() {
     let node = Node::of("h100-sxm5-80gb", 1);
     let gpu = node.open().gpu(0);

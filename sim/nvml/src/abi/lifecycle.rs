@@ -4,6 +4,7 @@ use super::{
     dispatch::{guarded, hurdles, load},
     session,
 };
+use crate::Code;
 
 /// `nvmlInit` flags: no GPUs needed, do not attach, force initialisation.
 const KNOWN_FLAGS: u32 = 0b111;
@@ -11,7 +12,7 @@ const KNOWN_FLAGS: u32 = 0b111;
 fn initialise(symbol: &'static str, flags: u32) -> u32 {
     guarded(|| {
         if flags & !KNOWN_FLAGS != 0 {
-            return Err(crate::Code::INVALID_ARGUMENT);
+            return Err(Code::INVALID_ARGUMENT);
         }
         session::init(|store| hurdles(store, load(store)?, symbol, None).map(drop))
     })
@@ -34,5 +35,13 @@ extern "C" fn nvmlInitWithFlags(flags: u32) -> u32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlShutdown() -> u32 {
-    guarded(session::shutdown)
+    guarded(|| {
+        let store = session::current()?.store();
+        match hurdles(store, load(store)?, "nvmlShutdown", None) {
+            // Leaving takes no driver.
+            Ok(_) | Err(Code::DRIVER_NOT_LOADED | Code::LIB_RM_VERSION_MISMATCH) => {}
+            Err(code) => return Err(code),
+        }
+        session::shutdown()
+    })
 }

@@ -1,15 +1,11 @@
 //! Registration of a GPU with its NVLink fabric.
 
-use nvml_wrapper_sys::bindings::{
-    nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t,
-};
-
 use super::{
     dispatch::Call,
     export::exports,
     handle::Handle,
     pointer::Out,
-    structs::{nvmlGpuFabricClique_v1_t, nvmlGpuFabricInfo_v4_t, put_versioned, version},
+    structs::{FabricInfoV1, FabricInfoV2, FabricInfoV3, FabricInfoV4, check_version, version},
 };
 use crate::{
     Code,
@@ -25,54 +21,49 @@ fn fabric(call: &Call) -> Result<&Fabric, Code> {
     }
 }
 
+fn first(fabric: &Fabric) -> FabricInfoV1 {
+    FabricInfoV1 {
+        clusterUuid: fabric.cluster,
+        status: fabric.status,
+        cliqueId: fabric.clique,
+        state: fabric.state.number().into(),
+    }
+}
+
+fn second(fabric: &Fabric, version: u32) -> FabricInfoV2 {
+    FabricInfoV2 {
+        version,
+        first: first(fabric),
+        healthMask: fabric.health,
+    }
+}
+
 exports! {
-    query nvmlDeviceGetGpuFabricInfo(device: Handle, gpuFabricInfo: Out<nvmlGpuFabricInfo_t>) |call| {
-        let fabric = fabric(call)?;
-        gpuFabricInfo.put(nvmlGpuFabricInfo_t {
-            clusterUuid: fabric.cluster,
-            status: fabric.status,
-            cliqueId: fabric.clique,
-            state: fabric.state.number(),
-        })
+    query nvmlDeviceGetGpuFabricInfo(device: Handle, gpuFabricInfo: Out<FabricInfoV1>) |call| {
+        gpuFabricInfo.put(first(fabric(call)?))
     };
-    query nvmlDeviceGetGpuFabricInfoV(device: Handle, gpuFabricInfo: Out<nvmlGpuFabricInfo_v3_t>) |call| {
+    query nvmlDeviceGetGpuFabricInfoV(device: Handle, gpuFabricInfo: Out<FabricInfoV3>) |call| {
         let asked = gpuFabricInfo.cast::<u32>().get()?;
-        if asked == version::<nvmlGpuFabricInfo_v2_t>(2) {
-            let fabric = fabric(call)?;
-            return gpuFabricInfo.cast().put(nvmlGpuFabricInfo_v2_t {
-                version: asked,
-                clusterUuid: fabric.cluster,
-                status: fabric.status,
-                cliqueId: fabric.clique,
-                state: fabric.state.number(),
-                healthMask: fabric.health,
-            });
+        if asked == version::<FabricInfoV2>(2) {
+            return gpuFabricInfo.cast().put(second(fabric(call)?, asked));
         }
-        super::structs::check_version(gpuFabricInfo, 3)?;
+        check_version(gpuFabricInfo, 3)?;
         let fabric = fabric(call)?;
-        put_versioned(gpuFabricInfo, 3, |version| nvmlGpuFabricInfo_v3_t {
-            version,
-            clusterUuid: fabric.cluster,
-            status: fabric.status,
-            cliqueId: fabric.clique,
-            state: fabric.state.number(),
-            healthMask: fabric.health,
-            healthSummary: fabric.summary(),
-        })
+        gpuFabricInfo.put(FabricInfoV3 { second: second(fabric, asked), healthSummary: fabric.summary().into() })
     };
-    query nvmlDeviceGetGpuFabricInfo_v4(device: Handle, gpuFabricInfo: Out<nvmlGpuFabricInfo_v4_t>) |call| {
+    query nvmlDeviceGetGpuFabricInfo_v4(device: Handle, gpuFabricInfo: Out<FabricInfoV4>) |call| {
         let fabric = fabric(call)?;
-        let mut cliques = [nvmlGpuFabricClique_v1_t { kind: 0, id: 0 }; 64];
+        let mut cliques = [[0; 2]; 64];
         // Type 0, unicast by pointer, is what the earlier versions called the clique.
-        cliques[0].id = fabric.clique;
-        gpuFabricInfo.put(nvmlGpuFabricInfo_v4_t {
+        cliques[0] = [0, fabric.clique];
+        gpuFabricInfo.put(FabricInfoV4 {
             clusterUuid: fabric.cluster,
             status: fabric.status,
             cliques,
             numCliques: 1,
-            state: fabric.state.number(),
+            state: fabric.state.number().into(),
             healthMask: fabric.health,
-            healthSummary: fabric.summary(),
+            healthSummary: fabric.summary().into(),
         })
     };
 }

@@ -77,25 +77,46 @@ pub(super) struct nvmlAccountingStats_v2_t {
     pub(super) startTime: c_ulonglong,
 }
 
-/// One clique of `nvmlGpuFabricInfo_v4_t`.
+/// `nvmlGpuFabricInfo_t`. The header's `state` is one byte and followed by padding; here, and in the later versions, it is
+/// the whole little-endian word, because nvidia-ml-py reads it as one and the padding must be zero for it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct nvmlGpuFabricClique_v1_t {
-    pub(super) kind: u8,
-    pub(super) id: c_uint,
-}
-
-/// `nvmlGpuFabricInfo_v4_t` of the 13.4 header, the only version without a version word besides the first.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(super) struct nvmlGpuFabricInfo_v4_t {
+pub(super) struct FabricInfoV1 {
     pub(super) clusterUuid: [u8; 16],
     pub(super) status: c_uint,
-    pub(super) cliques: [nvmlGpuFabricClique_v1_t; 64],
-    pub(super) numCliques: c_uint,
-    pub(super) state: u8,
+    pub(super) cliqueId: c_uint,
+    pub(super) state: c_uint,
+}
+
+/// `nvmlGpuFabricInfo_v2_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct FabricInfoV2 {
+    pub(super) version: c_uint,
+    pub(super) first: FabricInfoV1,
     pub(super) healthMask: c_uint,
-    pub(super) healthSummary: u8,
+}
+
+/// `nvmlGpuFabricInfo_v3_t`; the summary is a byte and padding like the state.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct FabricInfoV3 {
+    pub(super) second: FabricInfoV2,
+    pub(super) healthSummary: c_uint,
+}
+
+/// `nvmlGpuFabricInfo_v4_t` of the 13.4 header, which has no version word.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct FabricInfoV4 {
+    pub(super) clusterUuid: [u8; 16],
+    pub(super) status: c_uint,
+    /// Pairs of type and id; the type is a byte and padding.
+    pub(super) cliques: [[c_uint; 2]; 64],
+    pub(super) numCliques: c_uint,
+    pub(super) state: c_uint,
+    pub(super) healthMask: c_uint,
+    pub(super) healthSummary: c_uint,
 }
 
 /// `nvmlPciInfo_t` before subsystem ids (`nvmlDeviceGetPciInfo`).
@@ -170,8 +191,10 @@ mod tests {
     }
 
     layouts! {
-        nvmlGpuFabricClique_v1_t 8: kind 0, id 4;
-        nvmlGpuFabricInfo_v4_t 548: clusterUuid 0, status 16, cliques 20, numCliques 532, state 536, healthMask 540,
+        FabricInfoV1 28: clusterUuid 0, status 16, cliqueId 20, state 24;
+        FabricInfoV2 36: version 0, first 4, healthMask 32;
+        FabricInfoV3 40: second 0, healthSummary 36;
+        FabricInfoV4 548: clusterUuid 0, status 16, cliques 20, numCliques 532, state 536, healthMask 540,
             healthSummary 544;
         PciInfoV1 32: busId 0, domain 16, bus 20, device 24, pciDeviceId 28;
         PciInfoV2 36: first 0, pciSubSystemId 32;

@@ -13,7 +13,7 @@ pub const ALL_LINKS: u32 = 0xFFFF_FFFF;
 
 /// A field to read: its id, and its scope, which most fields do not have (0).
 ///
-/// Named are only ids below 251: those from there on were renumbered between drivers 575 and 580.82.
+/// Named are only ids below 251: those from there on were renumbered with driver 580.82.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Field {
     /// `NVML_FI_*`.

@@ -26,7 +26,7 @@ pub(crate) struct RemappedRowsInfoV2 {
 pub(crate) type GetRemappedRowsV2 =
     unsafe extern "C" fn(sys::nvmlDevice_t, *mut RemappedRowsInfoV2) -> sys::nvmlReturn_t;
 
-/// `nvmlDevice…RunningProcesses_v2`: the names before driver 510, with the arguments and the layout of today's `_v3`.
+/// `nvmlDevice…RunningProcesses_v2`: the older names, with the arguments and the layout of today's `_v3`.
 pub(crate) type GetProcesses = unsafe extern "C" fn(
     sys::nvmlDevice_t,
     *mut std::ffi::c_uint,

@@ -129,7 +129,7 @@ impl Device<'_> {
         let read = self.number(symbol!(library, nvmlDeviceGetCurrentClocksEventReasons));
         match read.optional()? {
             Some(bits) => Ok(bits),
-            // The name before driver 535.
+            // Its older name.
             None => self.number(symbol!(library, nvmlDeviceGetCurrentClocksThrottleReasons)),
         }
     }
@@ -158,7 +158,7 @@ impl Device<'_> {
         let symbol = symbol!(library, nvmlDeviceGetTemperatureV);
         match self.context.fill(symbol, self.handle, request).optional()? {
             Some(read) => Ok(read.temperature),
-            // Drivers before 570.
+            // The older call, deprecated in the 13.3 header.
             None => {
                 let symbol = symbol!(library, nvmlDeviceGetTemperature);
                 let read: u32 = self.context.get_with(symbol, self.handle, 0)?;

@@ -129,7 +129,7 @@ fn without_a_list_nobody_claims_that_the_gpu_is_free() {
     let workload = WorkloadSpec::default();
     let pid = node.sim.run_workload(workload).unwrap();
     let missing = |symbol| Fault::new(symbol, Effect::Fail(sim_nvml::Code(13)));
-    // Drivers before 510 have the list under an older name.
+    // Older drivers have the list under an older name.
     let newest = missing("nvmlDeviceGetComputeRunningProcesses_v3");
     node.sim.inject(newest).unwrap();
     let processes = gpu.info().unwrap().processes.unwrap();

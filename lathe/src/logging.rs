@@ -22,7 +22,14 @@ pub(crate) struct LogArgs {
     log: Option<String>,
 
     /// How log lines look
-    #[arg(long, global = true, env = "LATHE_LOG_FORMAT", value_name = "FORMAT", value_enum, default_value_t)]
+    #[arg(
+        long,
+        global = true,
+        env = "LATHE_LOG_FORMAT",
+        value_name = "FORMAT",
+        value_enum,
+        default_value_t
+    )]
     log_format: LogFormat,
 }
 

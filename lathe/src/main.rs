@@ -7,6 +7,8 @@ mod dcgm_exporter;
 mod demo;
 mod feature_discovery;
 mod logging;
+mod mig;
+mod mig_manager;
 mod name;
 mod sim;
 
@@ -31,6 +33,8 @@ struct Cli {
 enum Command {
     Demo(demo::Args),
     Sim(sim::Args),
+    Mig(mig::Args),
+    MigManager(mig_manager::Args),
     FeatureDiscovery(feature_discovery::Args),
     DcgmExporter(dcgm_exporter::Args),
 }
@@ -50,11 +54,14 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     cli.log.start(match &cli.command {
         Command::Demo(args) => args.default_log(),
         Command::DcgmExporter(args) => args.default_log(),
+        Command::Mig(args) => args.log_filter(),
         Command::Sim(_) => "warn",
-        Command::FeatureDiscovery(_) => "info",
+        Command::MigManager(_) | Command::FeatureDiscovery(_) => "info",
     })?;
     match cli.command {
         Command::Sim(args) => sim::run(&args),
+        Command::Mig(args) => Ok(mig::run(&args)),
+        Command::MigManager(args) => part(|shutdown| mig_manager::run(args, shutdown)),
         Command::Demo(args) => part(|shutdown| demo::run(args, shutdown)),
         Command::FeatureDiscovery(args) => part(|shutdown| feature_discovery::run(args, shutdown)),
         Command::DcgmExporter(args) => part(|shutdown| dcgm_exporter::run(args, shutdown)),

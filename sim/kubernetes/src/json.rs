@@ -23,29 +23,22 @@ pub(crate) fn list<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
         .map_or(&[], Vec::as_slice)
 }
 
-/// The object at `value`, made when there is none.
-pub(crate) fn object(value: &mut Value) -> &mut Map<String, Value> {
+/// The object at `value`, made when there is none. Never `None`: that is how the standard accessor puts it.
+pub(crate) fn object(value: &mut Value) -> Option<&mut Map<String, Value>> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }
-    match value {
-        Value::Object(map) => map,
-        // The line above made it an object.
-        _ => unreachable!("the value was made an object"),
-    }
+    value.as_object_mut()
 }
 
 /// Sets `path` to `new`, making objects on the way.
 pub(crate) fn set(value: &mut Value, path: &[&str], new: Value) {
-    let Some((last, parents)) = path.split_last() else {
-        *value = new;
-        return;
-    };
     let mut here = value;
-    for key in parents {
-        here = object(here).entry(*key).or_insert(Value::Null);
+    for key in path {
+        let Some(map) = object(here) else { return };
+        here = map.entry(*key).or_insert(Value::Null);
     }
-    object(here).insert((*last).to_owned(), new);
+    *here = new;
 }
 
 /// Sets `path` unless something is there.

@@ -10,7 +10,9 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
         *target = patch.clone();
         return;
     };
-    let target = json::object(target);
+    let Some(target) = json::object(target) else {
+        return;
+    };
     for (name, change) in changes {
         if change.is_null() {
             target.remove(name);

@@ -33,7 +33,9 @@ pub(crate) fn merge(target: &mut Value, patch: &Value, of: &Type) -> Result<(), 
             )));
         }
     }
-    let target = json::object(target);
+    let Some(target) = json::object(target) else {
+        return Ok(());
+    };
     if let Some(kept) = changes.get(RETAIN_KEYS).and_then(Value::as_array) {
         target.retain(|name, _| kept.iter().any(|key| key == name));
     }

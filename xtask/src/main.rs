@@ -1,5 +1,6 @@
 //! Chores of the repository: `cargo xtask <chore>`.
 
+mod bench;
 mod bench_exporter;
 mod cluster;
 mod tidy;
@@ -22,6 +23,7 @@ struct Cli {
 enum Chore {
     /// Check the conventions that lints cannot hold
     Tidy,
+    Bench(bench::Args),
     BenchExporter(bench_exporter::Args),
     Cluster(cluster::ClusterArgs),
 }
@@ -42,6 +44,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         .context("xtask lies in the workspace")?;
     match &cli.chore {
         Chore::Tidy => tidy::run(root)?,
+        Chore::Bench(args) => bench::run(root, args)?,
         Chore::BenchExporter(args) => bench_exporter::run(root, args)?,
         Chore::Cluster(args) => {
             if let Some(status) = cluster::run(root, args)? {

@@ -200,7 +200,8 @@ impl Store {
             .map_err(|reason| io::Error::new(io::ErrorKind::InvalidInput, reason))?;
         let bytes = serde_json::to_vec(&node)?;
         let temporary = self.folder.join(TEMPORARY_FILE);
-        // Whatever a killed writer left is overwritten.
+        // What a killed writer left.
+        remove_if_there(&temporary)?;
         let mut file =
             fs::File::create(&temporary).map_err(|error| with_path(&temporary, error))?;
         file.write_all(&bytes)?;
@@ -218,7 +219,7 @@ impl Store {
         )?;
         let stat = rustix::fs::fstat(&file)?;
         drop(file);
-        fs::rename(&temporary, self.folder.join(STATE_FILE))?;
+        self.put_in_place(&temporary)?;
         let stamp = Stamp {
             inode: stat.st_ino,
             seconds: stat.st_mtime,
@@ -231,6 +232,21 @@ impl Store {
             node: Arc::clone(&node),
         });
         Ok(node)
+    }
+
+    /// Puts the new state in the place of the old one, in one step for readers.
+    ///
+    /// The two change places and the old one is removed: file systems with delayed allocation write a file out at once
+    /// when it is renamed over another or when one is cut short and written again, and that takes milliseconds.
+    fn put_in_place(&self, temporary: &Path) -> io::Result<()> {
+        let exchange = rustix::fs::RenameFlags::EXCHANGE;
+        let directory = &self.directory;
+        match rustix::fs::renameat_with(directory, TEMPORARY_FILE, directory, STATE_FILE, exchange)
+        {
+            Ok(()) => remove_if_there(temporary),
+            // There is no state yet, or the file system cannot exchange.
+            Err(_) => fs::rename(temporary, self.folder.join(STATE_FILE)),
+        }
     }
 
     /// The lock of the state; released when dropped, and by the kernel when the process dies.
@@ -261,6 +277,13 @@ impl Store {
             thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(2));
         }
+    }
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(with_path(path, error)),
+        _ => Ok(()),
     }
 }
 

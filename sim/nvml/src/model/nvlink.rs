@@ -30,6 +30,12 @@ pub struct LinkErrors {
     pub crc_data: u64,
 }
 
+impl LinkErrors {
+    fn is_none(&self) -> bool {
+        *self == LinkErrors::default()
+    }
+}
+
 /// One link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
@@ -38,6 +44,6 @@ pub struct Link {
     /// Other end.
     pub remote: Remote,
     /// Errors.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "LinkErrors::is_none")]
     pub errors: LinkErrors,
 }

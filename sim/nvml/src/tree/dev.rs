@@ -6,7 +6,7 @@ use super::{
     Entry, Tree,
     proc::{compute_minor, instance_minor},
 };
-use crate::model::Node;
+use crate::model::{Gpu, Node};
 
 pub(super) fn render(node: &Node, tree: &mut Tree) {
     let mut touch = |path: String, mode: u32| {
@@ -24,21 +24,24 @@ pub(super) fn render(node: &Node, tree: &mut Tree) {
     touch("dev/nvidia-caps/nvidia-cap2".into(), 0o444);
     for gpu in &node.gpus {
         touch(format!("dev/nvidia{}", gpu.minor), 0o666);
-        for instance in &gpu.mig.instances {
-            touch(
-                format!(
-                    "dev/nvidia-caps/nvidia-cap{}",
-                    instance_minor(gpu.minor, instance.id)
-                ),
-                0o444,
-            );
-            for compute in &instance.compute {
-                let minor = compute_minor(gpu.minor, instance.id, compute.id);
-                touch(format!("dev/nvidia-caps/nvidia-cap{minor}"), 0o444);
-            }
-        }
     }
     for (number, _) in node.machine.switches.iter().enumerate() {
         touch(format!("dev/nvidia-nvswitch{number}"), 0o666);
+    }
+}
+
+/// Capability nodes of one GPU's instances.
+pub(super) fn render_instances(gpu: &Gpu, tree: &mut Tree) {
+    let mut touch = |minor: u32| {
+        tree.insert(
+            format!("dev/nvidia-caps/nvidia-cap{minor}").into(),
+            Entry::Touch(0o444),
+        );
+    };
+    for instance in &gpu.mig.instances {
+        touch(instance_minor(gpu.minor, instance.id));
+        for compute in &instance.compute {
+            touch(compute_minor(gpu.minor, instance.id, compute.id));
+        }
     }
 }

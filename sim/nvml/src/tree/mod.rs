@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::model::{DriverState, Node};
+use crate::model::{DriverState, Gpu, GpuInstance, Node};
 
 /// One thing in the tree. Folders above it come by themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,36 +53,44 @@ const PENDING_FILE: &str = "tree.pending";
 /// Ids of GPU instances, each with those of its compute instances.
 type Instances = Vec<(u32, Vec<u32>)>;
 
-/// What of the state shows in files. Two states with the same outline have the same tree.
-#[derive(PartialEq)]
-struct Outline<'a> {
-    driver: (DriverState, &'a str),
-    boots: u32,
-    gpus: Vec<(bool, Instances)>,
-    processes: Vec<(u32, &'a str)>,
-}
-
-fn outline(node: &Node) -> Outline<'_> {
-    let ids = |instance: &crate::model::GpuInstance| {
+fn instances(gpu: &Gpu) -> Instances {
+    let ids = |instance: &GpuInstance| {
         (
             instance.id,
             instance.compute.iter().map(|compute| compute.id).collect(),
         )
     };
-    Outline {
+    gpu.mig.instances.iter().map(ids).collect()
+}
+
+/// What of the state shows in files, but for the instances. Two states with the same frame differ in no other file.
+#[derive(PartialEq)]
+struct Frame<'a> {
+    driver: (DriverState, &'a str),
+    boots: u32,
+    removed: Vec<bool>,
+    processes: Vec<(u32, &'a str)>,
+}
+
+fn frame(node: &Node) -> Frame<'_> {
+    Frame {
         driver: (node.driver.state, &node.driver.version),
         boots: node.boots,
-        gpus: node
-            .gpus
-            .iter()
-            .map(|gpu| (gpu.removed, gpu.mig.instances.iter().map(ids).collect()))
-            .collect(),
+        removed: node.gpus.iter().map(|gpu| gpu.removed).collect(),
         processes: node
             .workloads
             .iter()
             .map(|workload| (workload.pid, workload.name.as_str()))
             .collect(),
     }
+}
+
+/// Positions of the GPUs whose instances differ.
+fn recut<'a>(before: &'a Node, after: &'a Node) -> impl Iterator<Item = usize> + 'a {
+    let pairs = before.gpus.iter().zip(&after.gpus).enumerate();
+    pairs
+        .filter(|(_, (old, new))| instances(old) != instances(new))
+        .map(|(position, _)| position)
 }
 
 /// Whether the driver's own files are there.
@@ -96,7 +104,18 @@ fn moving(node: &Node) -> Tree {
     pci::render(node, &mut tree);
     proc::render(node, &mut tree);
     dev::render(node, &mut tree);
+    for gpu in &node.gpus {
+        render_instances(node, gpu, &mut tree);
+    }
     tree
+}
+
+/// The files of one GPU's instances.
+fn render_instances(node: &Node, gpu: &Gpu, tree: &mut Tree) {
+    if driver_present(node) && !gpu.removed {
+        proc::render_instances(gpu, tree);
+    }
+    dev::render_instances(gpu, tree);
 }
 
 /// What never changes.
@@ -159,7 +178,8 @@ pub(crate) fn create(node: &Node) -> io::Result<()> {
 /// Announces in the state's folder that files may lag behind the state from now on, if the change from `before` to
 /// `after` shows in them. Returns whether `follow` has to be called.
 pub(crate) fn announce(folder: &Path, before: &Node, after: &Node) -> io::Result<bool> {
-    if after.root.as_os_str().is_empty() || outline(before) == outline(after) {
+    let same = || frame(before) == frame(after) && recut(before, after).next().is_none();
+    if after.root.as_os_str().is_empty() || same() {
         return Ok(false);
     }
     fs::write(folder.join(PENDING_FILE), "")?;
@@ -168,7 +188,17 @@ pub(crate) fn announce(folder: &Path, before: &Node, after: &Node) -> io::Result
 
 /// Brings the files from one state to the next.
 pub(crate) fn follow(folder: &Path, before: &Node, after: &Node) -> io::Result<()> {
-    apply(&after.root, &moving(before), &moving(after))?;
+    if frame(before) == frame(after) {
+        // By far the most frequent change, and the one whose time counts.
+        let (mut from, mut to) = (Tree::new(), Tree::new());
+        for position in recut(before, after) {
+            render_instances(before, &before.gpus[position], &mut from);
+            render_instances(after, &after.gpus[position], &mut to);
+        }
+        apply(&after.root, &from, &to)?;
+    } else {
+        apply(&after.root, &moving(before), &moving(after))?;
+    }
     fs::remove_file(folder.join(PENDING_FILE))
 }
 

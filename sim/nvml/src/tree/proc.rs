@@ -62,39 +62,50 @@ pub(super) fn render(node: &Node, tree: &mut Tree) {
     let mut file = |path: String, content: String| {
         tree.insert(path.into(), Entry::File(content.into_bytes()));
     };
-    let capability = |minor: u32, mode: u32| {
-        format!("DeviceFileMinor: {minor}\nDeviceFileMode: {mode}\nDeviceFileModify: 1\n")
-    };
-    // 256 is 0400, 292 is 0444.
     file(
         "proc/driver/nvidia/capabilities/mig/config".into(),
-        capability(1, 256),
+        capability(1, MODE_OWNER),
     );
     file(
         "proc/driver/nvidia/capabilities/mig/monitor".into(),
-        capability(2, 292),
+        capability(2, MODE_ALL),
     );
     for gpu in node.gpus.iter().filter(|gpu| !gpu.removed) {
         file(
             format!("proc/driver/nvidia/gpus/{}/information", gpu.pci.sysfs()),
             information(node, gpu),
         );
-        for instance in &gpu.mig.instances {
-            let folder = format!(
-                "proc/driver/nvidia/capabilities/gpu{}/mig/gi{}",
-                gpu.minor, instance.id
-            );
-            file(
-                format!("{folder}/access"),
-                capability(instance_minor(gpu.minor, instance.id), 292),
-            );
-            for compute in &instance.compute {
-                let minor = compute_minor(gpu.minor, instance.id, compute.id);
-                file(
-                    format!("{folder}/ci{}/access", compute.id),
-                    capability(minor, 292),
-                );
-            }
+    }
+}
+
+/// Modes of capability device files, 0400 and 0444, which the driver writes in decimal.
+const MODE_OWNER: u32 = 0o400;
+const MODE_ALL: u32 = 0o444;
+
+fn capability(minor: u32, mode: u32) -> String {
+    format!("DeviceFileMinor: {minor}\nDeviceFileMode: {mode}\nDeviceFileModify: 1\n")
+}
+
+/// Capability files of one GPU's instances.
+pub(super) fn render_instances(gpu: &Gpu, tree: &mut Tree) {
+    let mut file = |path: String, minor: u32| {
+        tree.insert(
+            path.into(),
+            Entry::File(capability(minor, MODE_ALL).into_bytes()),
+        );
+    };
+    for instance in &gpu.mig.instances {
+        let folder = format!(
+            "proc/driver/nvidia/capabilities/gpu{}/mig/gi{}",
+            gpu.minor, instance.id
+        );
+        file(
+            format!("{folder}/access"),
+            instance_minor(gpu.minor, instance.id),
+        );
+        for compute in &instance.compute {
+            let minor = compute_minor(gpu.minor, instance.id, compute.id);
+            file(format!("{folder}/ci{}/access", compute.id), minor);
         }
     }
 }

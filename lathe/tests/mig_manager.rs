@@ -1,0 +1,182 @@
+//! The program `lathe mig-manager` as a process: started, killed in the middle, started again, asked to end.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use sim_kubernetes::{Options, Server};
+use sim_nvml::admin::SimulatedNode;
+use sim_nvml::model::latency::{Class, Latency};
+use sim_nvml::presets::NodeSpec;
+
+const NAME: &str = "gpu-node";
+
+/// Longer than anything here takes, so that a test that would wait for ever fails.
+const BOUND: Duration = Duration::from_secs(60);
+
+struct Rig {
+    server: Server,
+    node: SimulatedNode,
+    folder: tempfile::TempDir,
+}
+
+impl Rig {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = NodeSpec::uniform("h100-sxm5-80gb", 2).unwrap();
+        let node = SimulatedNode::create(&folder.path().join("root"), &spec).unwrap();
+        let server = Server::start(Options::default()).await.unwrap();
+        server
+            .seed([json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NAME } })])
+            .unwrap();
+        std::fs::write(folder.path().join("kubeconfig"), server.kubeconfig()).unwrap();
+        Self {
+            server,
+            node,
+            folder,
+        }
+    }
+
+    fn kubeconfig(&self) -> std::path::PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
+    fn start(&self) -> Process {
+        let child = Command::new(env!("CARGO_BIN_EXE_lathe"))
+            .args(["mig-manager", "--node-name", NAME])
+            .args([Path::new("--root"), self.node.root()])
+            .args([Path::new("--kubeconfig"), &self.kubeconfig()])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Process(child)
+    }
+
+    async fn label(&self, config: &str) {
+        let client = cluster::client("test", Some(&self.kubeconfig()))
+            .await
+            .unwrap();
+        let patch =
+            Patch::Merge(json!({ "metadata": { "labels": { "nvidia.com/mig.config": config } } }));
+        Api::<Node>::all(client)
+            .patch(NAME, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    }
+
+    fn state(&self) -> String {
+        let node = self.server.object("v1", "Node", "", NAME).unwrap();
+        let label = &node["metadata"]["labels"]["nvidia.com/mig.config.state"];
+        label.as_str().unwrap_or_default().to_owned()
+    }
+
+    fn instances(&self) -> Vec<usize> {
+        let state = self.node.state().unwrap();
+        state
+            .gpus
+            .iter()
+            .map(|gpu| gpu.mig.instances.len())
+            .collect()
+    }
+
+    async fn until(&self, wanted: impl Fn(&Self) -> bool) {
+        let reached = async {
+            while !wanted(self) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        if tokio::time::timeout(BOUND, reached).await.is_err() {
+            panic!(
+                "never so: instances {:?}, state {:?}",
+                self.instances(),
+                self.state()
+            );
+        }
+    }
+}
+
+/// Killed when dropped.
+struct Process(Child);
+
+impl Process {
+    fn ask_to_end(&self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+
+    async fn ended(&mut self) -> std::process::ExitStatus {
+        let wait = async {
+            loop {
+                if let Some(status) = self.0.try_wait().unwrap() {
+                    return status;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(BOUND, wait).await.expect("it ends")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+#[tokio::test]
+async fn it_cuts_and_ends_when_asked() {
+    let rig = Rig::new().await;
+    let mut process = rig.start();
+    rig.label("all-3g.40gb").await;
+    rig.until(|rig| rig.state() == "success").await;
+    assert_eq!(rig.instances(), [2, 2]);
+    process.ask_to_end();
+    assert!(process.ended().await.success());
+}
+
+#[tokio::test]
+async fn killed_in_the_middle_it_is_finished_by_the_next() {
+    let rig = Rig::new().await;
+    rig.node
+        .set_latency(Latency {
+            classes: [(Class::CreateInstance, 100_000)].into(),
+            ..Latency::default()
+        })
+        .unwrap();
+    let process = rig.start();
+    rig.label("all-1g.10gb").await;
+    rig.until(|rig| rig.instances().iter().any(|count| (1..7).contains(count)))
+        .await;
+    drop(process);
+    assert_eq!(rig.state(), "pending");
+    assert_ne!(rig.instances(), [7, 7]);
+    let mut process = rig.start();
+    rig.until(|rig| rig.state() == "success").await;
+    assert_eq!(rig.instances(), [7, 7]);
+    process.ask_to_end();
+    assert!(process.ended().await.success());
+}
+
+#[tokio::test]
+async fn without_a_cluster_it_says_so() {
+    let output = Command::new(env!("CARGO_BIN_EXE_lathe"))
+        .args([
+            "mig-manager",
+            "--node-name",
+            NAME,
+            "--kubeconfig",
+            "/does/not/exist",
+        ])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("kubeconfig /does/not/exist: "), "{text}");
+}

@@ -5,7 +5,7 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use super::{
-    dispatch::Call,
+    call::Call,
     export::exports,
     handle::Handle,
     pointer::{Out, put_list},
@@ -118,25 +118,51 @@ exports! {
     query nvmlDeviceGetMaxClockInfo(device: Handle, kind: u32, clock: Out<u32>) |call| {
         clock.put(range(&call.gpu()?.board.clocks, kind)?.max)
     };
-    query nvmlDeviceGetClock(device: Handle, clockType: u32, clockId: u32, clockMHz: Out<u32>) |call| match clockId {
+    query nvmlDeviceGetClock(
+        device: Handle,
+        clockType: u32,
+        clockId: u32,
+        clockMHz: Out<u32>,
+    ) |call| match clockId {
         CURRENT => clockMHz.put(current(&call.reading()?.clocks, clockType)?),
         APPLICATION_TARGET | APPLICATION_DEFAULT => clockMHz.put(application(call, clockType)?),
         CUSTOMER_BOOST_MAX => clockMHz.put(range(&call.gpu()?.board.clocks, clockType)?.max),
         _ => Err(Code::INVALID_ARGUMENT),
     };
-    query nvmlDeviceGetMaxCustomerBoostClock(device: Handle, clockType: u32, clockMHz: Out<u32>) |call| {
+    query nvmlDeviceGetMaxCustomerBoostClock(
+        device: Handle,
+        clockType: u32,
+        clockMHz: Out<u32>,
+    ) |call| {
         clockMHz.put(range(&call.gpu()?.board.clocks, clockType)?.max)
     };
-    query nvmlDeviceGetApplicationsClock(device: Handle, clockType: u32, clockMHz: Out<u32>) |call| {
+    query nvmlDeviceGetApplicationsClock(
+        device: Handle,
+        clockType: u32,
+        clockMHz: Out<u32>,
+    ) |call| {
         clockMHz.put(application(call, clockType)?)
     };
-    query nvmlDeviceGetDefaultApplicationsClock(device: Handle, clockType: u32, clockMHz: Out<u32>) |call| {
+    query nvmlDeviceGetDefaultApplicationsClock(
+        device: Handle,
+        clockType: u32,
+        clockMHz: Out<u32>,
+    ) |call| {
         clockMHz.put(application(call, clockType)?)
     };
-    query nvmlDeviceGetSupportedMemoryClocks(device: Handle, count: Out<u32>, clocksMHz: Out<u32>) |call| {
+    query nvmlDeviceGetSupportedMemoryClocks(
+        device: Handle,
+        count: Out<u32>,
+        clocksMHz: Out<u32>,
+    ) |call| {
         put_list(clocksMHz, count, &memory_clocks(call.gpu()?))
     };
-    query nvmlDeviceGetSupportedGraphicsClocks(device: Handle, memoryClockMHz: u32, count: Out<u32>, clocksMHz: Out<u32>) |call| {
+    query nvmlDeviceGetSupportedGraphicsClocks(
+        device: Handle,
+        memoryClockMHz: u32,
+        count: Out<u32>,
+        clocksMHz: Out<u32>,
+    ) |call| {
         let gpu = call.gpu()?;
         if !memory_clocks(gpu).contains(&memoryClockMHz) {
             return Err(Code::NOT_FOUND);
@@ -145,7 +171,11 @@ exports! {
         let steps: Vec<u32> = (0..=max.saturating_sub(idle) / GRAPHICS_STEP).map(|step| max - step * GRAPHICS_STEP).collect();
         put_list(clocksMHz, count, &steps)
     };
-    mutation nvmlDeviceSetGpuLockedClocks(device: Handle, minGpuClockMHz: u32, maxGpuClockMHz: u32) |call| {
+    mutation nvmlDeviceSetGpuLockedClocks(
+        device: Handle,
+        minGpuClockMHz: u32,
+        maxGpuClockMHz: u32,
+    ) |call| {
         let locked = lock(call.gpu()?.board.clocks.graphics, minGpuClockMHz, maxGpuClockMHz)?;
         call.change(|gpu| gpu.modes.locked_graphics = Some(locked))
     };
@@ -153,7 +183,11 @@ exports! {
         call.gpu()?;
         call.change(|gpu| gpu.modes.locked_graphics = None)
     };
-    mutation nvmlDeviceSetMemoryLockedClocks(device: Handle, minMemClockMHz: u32, maxMemClockMHz: u32) |call| {
+    mutation nvmlDeviceSetMemoryLockedClocks(
+        device: Handle,
+        minMemClockMHz: u32,
+        maxMemClockMHz: u32,
+    ) |call| {
         let locked = lock(call.gpu()?.board.clocks.memory, minMemClockMHz, maxMemClockMHz)?;
         call.change(|gpu| gpu.modes.locked_memory = Some(locked))
     };
@@ -161,10 +195,20 @@ exports! {
         call.gpu()?;
         call.change(|gpu| gpu.modes.locked_memory = None)
     };
-    query nvmlDeviceGetPerformanceState(device: Handle, pState: Out<u32>) |call| pState.put(call.reading()?.pstate);
-    query nvmlDeviceGetPowerState(device: Handle, pState: Out<u32>) |call| pState.put(call.reading()?.pstate);
+    query nvmlDeviceGetPerformanceState(
+        device: Handle,
+        pState: Out<u32>,
+    ) |call| pState.put(call.reading()?.pstate);
+    query nvmlDeviceGetPowerState(
+        device: Handle,
+        pState: Out<u32>,
+    ) |call| pState.put(call.reading()?.pstate);
     // `size` counts bytes.
-    query nvmlDeviceGetSupportedPerformanceStates(device: Handle, pstates: Out<u32>, size: u32) |call| {
+    query nvmlDeviceGetSupportedPerformanceStates(
+        device: Handle,
+        pstates: Out<u32>,
+        size: u32,
+    ) |call| {
         call.gpu()?;
         let room = size as usize / size_of::<u32>();
         if room < PSTATES.len() {
@@ -172,7 +216,13 @@ exports! {
         }
         pstates.put_all(PSTATES.into_iter().chain(std::iter::repeat(PSTATE_UNKNOWN)).take(room))
     };
-    query nvmlDeviceGetMinMaxClockOfPState(device: Handle, kind: u32, pstate: u32, minClockMHz: Out<u32>, maxClockMHz: Out<u32>) |call| {
+    query nvmlDeviceGetMinMaxClockOfPState(
+        device: Handle,
+        kind: u32,
+        pstate: u32,
+        minClockMHz: Out<u32>,
+        maxClockMHz: Out<u32>,
+    ) |call| {
         let ClockRange { idle, max } = range(&call.gpu()?.board.clocks, kind)?;
         let (low, high) = match pstate {
             0 => (idle, max),
@@ -182,7 +232,10 @@ exports! {
         minClockMHz.put(low)?;
         maxClockMHz.put(high)
     };
-    query nvmlDeviceGetDynamicPstatesInfo(device: Handle, pDynamicPstatesInfo: Out<nvmlGpuDynamicPstatesInfo_t>) |call| {
+    query nvmlDeviceGetDynamicPstatesInfo(
+        device: Handle,
+        pDynamicPstatesInfo: Out<nvmlGpuDynamicPstatesInfo_t>,
+    ) |call| {
         call.whole_gpu()?;
         let reading = call.reading()?;
         let absent = nvmlGpuDynamicPstatesInfo_st__bindgen_ty_1 { bIsPresent: 0, percentage: 0, incThreshold: 0, decThreshold: 0 };
@@ -194,20 +247,36 @@ exports! {
         }
         pDynamicPstatesInfo.put(nvmlGpuDynamicPstatesInfo_t { flags: 0, utilization })
     };
-    query nvmlDeviceGetCurrentClocksEventReasons(device: Handle, clocksEventReasons: Out<u64>) |call| {
+    query nvmlDeviceGetCurrentClocksEventReasons(
+        device: Handle,
+        clocksEventReasons: Out<u64>,
+    ) |call| {
         reasons(call, clocksEventReasons)
     };
-    query nvmlDeviceGetCurrentClocksThrottleReasons(device: Handle, clocksThrottleReasons: Out<u64>) |call| {
+    query nvmlDeviceGetCurrentClocksThrottleReasons(
+        device: Handle,
+        clocksThrottleReasons: Out<u64>,
+    ) |call| {
         reasons(call, clocksThrottleReasons)
     };
-    query nvmlDeviceGetSupportedClocksEventReasons(device: Handle, supportedClocksEventReasons: Out<u64>) |call| {
+    query nvmlDeviceGetSupportedClocksEventReasons(
+        device: Handle,
+        supportedClocksEventReasons: Out<u64>,
+    ) |call| {
         supported_reasons(call, supportedClocksEventReasons)
     };
-    query nvmlDeviceGetSupportedClocksThrottleReasons(device: Handle, supportedClocksThrottleReasons: Out<u64>) |call| {
+    query nvmlDeviceGetSupportedClocksThrottleReasons(
+        device: Handle,
+        supportedClocksThrottleReasons: Out<u64>,
+    ) |call| {
         supported_reasons(call, supportedClocksThrottleReasons)
     };
     // Reference in microseconds, violation in nanoseconds.
-    query nvmlDeviceGetViolationStatus(device: Handle, perfPolicyType: u32, violTime: Out<nvmlViolationTime_t>) |call| {
+    query nvmlDeviceGetViolationStatus(
+        device: Handle,
+        perfPolicyType: u32,
+        violTime: Out<nvmlViolationTime_t>,
+    ) |call| {
         let meters = call.meters()?;
         let held_us = match perfPolicyType {
             0 => meters.violation_us.0,

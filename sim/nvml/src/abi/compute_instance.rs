@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     argument::Shown,
-    dispatch::Call,
+    call::Call,
     export::exports,
     handle::{Handle, Named},
     pointer::{In, Out, fixed, put_whole},
@@ -71,7 +71,12 @@ fn create(
 }
 
 exports! {
-    query nvmlGpuInstanceGetComputeInstanceProfileInfo(gpuInstance: Handle, profile: u32, engProfile: u32, info: Out<nvmlComputeInstanceProfileInfo_t>) |call| {
+    query nvmlGpuInstanceGetComputeInstanceProfileInfo(
+        gpuInstance: Handle,
+        profile: u32,
+        engProfile: u32,
+        info: Out<nvmlComputeInstanceProfileInfo_t>,
+    ) |call| {
         let (instance, compute) = profile_by_index(call, profile, engProfile)?;
         info.put(nvmlComputeInstanceProfileInfo_t {
             id: compute.id,
@@ -85,7 +90,12 @@ exports! {
             sharedOfaCount: instance.engines.ofa,
         })
     };
-    query nvmlGpuInstanceGetComputeInstanceProfileInfoV(gpuInstance: Handle, profile: u32, engProfile: u32, info: Out<nvmlComputeInstanceProfileInfo_v2_t>) |call| {
+    query nvmlGpuInstanceGetComputeInstanceProfileInfoV(
+        gpuInstance: Handle,
+        profile: u32,
+        engProfile: u32,
+        info: Out<nvmlComputeInstanceProfileInfo_v2_t>,
+    ) |call| {
         let (instance, compute) = profile_by_index(call, profile, engProfile)?;
         let asked = info.cast::<u32>().get()?;
         let name = fixed(&format!("MIG {}", instance.device_name(compute)));
@@ -123,25 +133,48 @@ exports! {
             Err(Code::ARGUMENT_VERSION_MISMATCH)
         }
     };
-    query nvmlGpuInstanceGetComputeInstancePossiblePlacements(gpuInstance: Handle, profileId: u32, placements: Out<nvmlComputeInstancePlacement_t>, count: Out<u32>) |call| {
+    query nvmlGpuInstanceGetComputeInstancePossiblePlacements(
+        gpuInstance: Handle,
+        profileId: u32,
+        placements: Out<nvmlComputeInstancePlacement_t>,
+        count: Out<u32>,
+    ) |call| {
         let (gpu, instance) = call.instance()?;
         let offered = gpu.compute_possible_placements(instance.id, profileId)?;
         let offered: Vec<_> =
             offered.iter().map(|place| nvmlComputeInstancePlacement_t { start: place.start, size: place.size }).collect();
         put_whole(placements, count, &offered)
     };
-    query nvmlGpuInstanceGetComputeInstanceRemainingCapacity(gpuInstance: Handle, profileId: u32, count: Out<u32>) |call| {
+    query nvmlGpuInstanceGetComputeInstanceRemainingCapacity(
+        gpuInstance: Handle,
+        profileId: u32,
+        count: Out<u32>,
+    ) |call| {
         let (gpu, instance) = call.instance()?;
         count.put(gpu.compute_remaining_capacity(instance.id, profileId)?)
     };
-    mutation nvmlGpuInstanceCreateComputeInstance(gpuInstance: Handle, profileId: u32, computeInstance: Out<Handle>) |call| {
+    mutation nvmlGpuInstanceCreateComputeInstance(
+        gpuInstance: Handle,
+        profileId: u32,
+        computeInstance: Out<Handle>,
+    ) |call| {
         create(call, profileId, None, computeInstance)
     };
-    mutation nvmlGpuInstanceCreateComputeInstanceWithPlacement(gpuInstance: Handle, profileId: u32, placement: In<nvmlComputeInstancePlacement_t>, computeInstance: Out<Handle>) |call| {
+    mutation nvmlGpuInstanceCreateComputeInstanceWithPlacement(
+        gpuInstance: Handle,
+        profileId: u32,
+        placement: In<nvmlComputeInstancePlacement_t>,
+        computeInstance: Out<Handle>,
+    ) |call| {
         let wanted = placement.get()?;
         create(call, profileId, Some(Placement { start: wanted.start, size: wanted.size }), computeInstance)
     };
-    query nvmlGpuInstanceGetComputeInstances(gpuInstance: Handle, profileId: u32, computeInstances: Out<Handle>, count: Out<u32>) |call| {
+    query nvmlGpuInstanceGetComputeInstances(
+        gpuInstance: Handle,
+        profileId: u32,
+        computeInstances: Out<Handle>,
+        count: Out<u32>,
+    ) |call| {
         let (gpu, instance) = call.instance()?;
         let profile = gpu.profile_of(instance).ok_or(Code::UNKNOWN)?;
         profile.compute_by_id(profileId).ok_or(Code::INVALID_ARGUMENT)?;
@@ -153,13 +186,20 @@ exports! {
         computeInstances.required()?;
         put_whole(computeInstances, count, &handles)
     };
-    query nvmlGpuInstanceGetComputeInstanceById(gpuInstance: Handle, id: u32, computeInstance: Out<Handle>) |call| {
+    query nvmlGpuInstanceGetComputeInstanceById(
+        gpuInstance: Handle,
+        id: u32,
+        computeInstance: Out<Handle>,
+    ) |call| {
         let (_, instance) = call.instance()?;
         let compute = instance.compute_by_id(id).ok_or(Code::NOT_FOUND)?;
         let named = Named::Compute { gpu: call.position()? as u32, instance: instance.id, compute: compute.id };
         computeInstance.put(call.handle_of(named))
     };
-    query nvmlComputeInstanceGetInfo_v2(computeInstance: Handle, info: Out<nvmlComputeInstanceInfo_t>) |call| {
+    query nvmlComputeInstanceGetInfo_v2(
+        computeInstance: Handle,
+        info: Out<nvmlComputeInstanceInfo_t>,
+    ) |call| {
         let (_, instance, compute) = call.compute()?;
         let position = call.position()?;
         let parent = Named::Instance { gpu: position as u32, instance: instance.id };
@@ -171,7 +211,10 @@ exports! {
             placement: nvmlComputeInstancePlacement_t { start: compute.placement.start, size: compute.placement.size },
         })
     };
-    query nvmlComputeInstanceGetInfo(computeInstance: Handle, info: Out<ComputeInstanceInfoV1>) |call| {
+    query nvmlComputeInstanceGetInfo(
+        computeInstance: Handle,
+        info: Out<ComputeInstanceInfoV1>,
+    ) |call| {
         let (_, instance, compute) = call.compute()?;
         let position = call.position()?;
         let parent = Named::Instance { gpu: position as u32, instance: instance.id };

@@ -2,7 +2,7 @@
 
 use nvml_wrapper_sys::bindings::nvmlPciInfo_t;
 
-use super::{argument::Shown, dispatch::Call, export::exports, pointer::In, pointer::Out};
+use super::{argument::Shown, call::Call, export::exports, pointer::In, pointer::Out};
 use crate::{
     Code,
     model::{Event, PciAddress, events::system_kind},
@@ -65,7 +65,11 @@ exports! {
     query nvmlDeviceQueryDrainState(pciInfo: In<nvmlPciInfo_t>, currentState: Out<u32>) |call| {
         currentState.put(call.node().gpus[position(call, pciInfo, false)?].modes.drain.into())
     };
-    mutation nvmlDeviceRemoveGpu_v2(pciInfo: In<nvmlPciInfo_t>, gpuState: u32, linkState: u32) |call| {
+    mutation nvmlDeviceRemoveGpu_v2(
+        pciInfo: In<nvmlPciInfo_t>,
+        gpuState: u32,
+        linkState: u32,
+    ) |call| {
         if gpuState > 1 || linkState > 1 {
             return Err(Code::INVALID_ARGUMENT);
         }

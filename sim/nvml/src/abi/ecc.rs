@@ -9,7 +9,7 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use super::{
-    dispatch::{Call, Device},
+    call::{Call, Device},
     export::exports,
     handle::Handle,
     pointer::{Out, put_list},
@@ -107,11 +107,21 @@ exports! {
         // Takes effect at the next reset.
         call.change(|gpu| gpu.ecc.pending = ecc == 1)
     };
-    query nvmlDeviceGetTotalEccErrors(device: Handle, errorType: u32, counterType: u32, eccCounts: Out<u64>) |call| {
+    query nvmlDeviceGetTotalEccErrors(
+        device: Handle,
+        errorType: u32,
+        counterType: u32,
+        eccCounts: Out<u64>,
+    ) |call| {
         let counters = counters(call.gpu()?, counterType)?;
         eccCounts.put(of_type(errorType, counters.corrected(), counters.uncorrected())?)
     };
-    query nvmlDeviceGetDetailedEccErrors(device: Handle, errorType: u32, counterType: u32, eccCounts: Out<nvmlEccErrorCounts_t>) |call| {
+    query nvmlDeviceGetDetailedEccErrors(
+        device: Handle,
+        errorType: u32,
+        counterType: u32,
+        eccCounts: Out<nvmlEccErrorCounts_t>,
+    ) |call| {
         let counters = counters(call.gpu()?, counterType)?;
         eccCounts.put(nvmlEccErrorCounts_t {
             l1Cache: 0,
@@ -121,7 +131,13 @@ exports! {
         })
     };
     // MIG devices may ask too; the simulation does not know which instance an error hit, so theirs count none.
-    query nvmlDeviceGetMemoryErrorCounter(device: Handle, errorType: u32, counterType: u32, locationType: u32, count: Out<u64>) |call| {
+    query nvmlDeviceGetMemoryErrorCounter(
+        device: Handle,
+        errorType: u32,
+        counterType: u32,
+        locationType: u32,
+        count: Out<u64>,
+    ) |call| {
         let device = call.device()?;
         let counters = counters(device.physical(), counterType)?;
         let value = match locationType {
@@ -140,7 +156,10 @@ exports! {
         })
     };
     // Which unit an error sat in is not modelled: all are in the SM bucket.
-    query nvmlDeviceGetSramEccErrorStatus(device: Handle, status: Out<nvmlEccSramErrorStatus_v1_t>) |call| {
+    query nvmlDeviceGetSramEccErrorStatus(
+        device: Handle,
+        status: Out<nvmlEccSramErrorStatus_v1_t>,
+    ) |call| {
         let gpu = call.gpu()?;
         let (volatile, aggregate) = (counters(gpu, 0)?, counters(gpu, 1)?);
         put_versioned(status, 1, |version| nvmlEccSramErrorStatus_v1_t {
@@ -159,14 +178,23 @@ exports! {
             bThresholdExceeded: gpu.ecc.sram_threshold_exceeded.into(),
         })
     };
-    query nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts(device: Handle, errorCounts: Out<nvmlEccSramUniqueUncorrectedErrorCounts_v1_t>) |call| {
+    query nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts(
+        device: Handle,
+        errorCounts: Out<nvmlEccSramUniqueUncorrectedErrorCounts_v1_t>,
+    ) |call| {
         counters(call.gpu()?, 1)?;
         check_version(errorCounts, 1)?;
         // Addresses of errors are not modelled, so no error is told apart from another.
         errorCounts.put(nvmlEccSramUniqueUncorrectedErrorCounts_v1_t { entryCount: 0, ..errorCounts.get()? })
     };
 
-    query nvmlDeviceGetRemappedRows(device: Handle, corrRows: Out<u32>, uncRows: Out<u32>, isPending: Out<u32>, failureOccurred: Out<u32>) |call| {
+    query nvmlDeviceGetRemappedRows(
+        device: Handle,
+        corrRows: Out<u32>,
+        uncRows: Out<u32>,
+        isPending: Out<u32>,
+        failureOccurred: Out<u32>,
+    ) |call| {
         let rows = &remapper(call)?.remap;
         corrRows.required()?;
         uncRows.required()?;
@@ -176,7 +204,10 @@ exports! {
         uncRows.put(rows.uncorrectable)?;
         isPending.put((rows.pending > 0).into())
     };
-    query nvmlDeviceGetRemappedRows_v2(device: Handle, info: Out<nvmlRemappedRowsInfo_v2_t>) |call| {
+    query nvmlDeviceGetRemappedRows_v2(
+        device: Handle,
+        info: Out<nvmlRemappedRowsInfo_v2_t>,
+    ) |call| {
         let rows = &remapper(call)?.remap;
         info.put(nvmlRemappedRowsInfo_v2_t {
             corrActiveRemaps: rows.correctable,
@@ -187,7 +218,10 @@ exports! {
             bFailureOccurred: rows.failure.into(),
         })
     };
-    query nvmlDeviceGetRowRemapperHistogram(device: Handle, values: Out<nvmlRowRemapperHistogramValues_t>) |call| {
+    query nvmlDeviceGetRowRemapperHistogram(
+        device: Handle,
+        values: Out<nvmlRowRemapperHistogramValues_t>,
+    ) |call| {
         let histogram = remapper(call)?.histogram().ok_or(Code::NOT_SUPPORTED)?;
         values.put(nvmlRowRemapperHistogramValues_t {
             max: histogram.max,
@@ -197,23 +231,40 @@ exports! {
             none: histogram.none,
         })
     };
-    query nvmlDeviceGetUnrepairableMemoryFlag_v1(device: Handle, unrepairableMemoryStatus: Out<nvmlUnrepairableMemoryStatus_v1_t>) |call| {
+    query nvmlDeviceGetUnrepairableMemoryFlag_v1(
+        device: Handle,
+        unrepairableMemoryStatus: Out<nvmlUnrepairableMemoryStatus_v1_t>,
+    ) |call| {
         let gpu = call.gpu()?;
         gpu.board.row_remap_banks.ok_or(Code::NOT_SUPPORTED)?;
         unrepairableMemoryStatus.put(nvmlUnrepairableMemoryStatus_v1_t { bUnrepairableMemory: gpu.remap.failure.into() })
     };
-    query nvmlDeviceGetRepairStatus(device: Handle, repairStatus: Out<nvmlRepairStatus_v1_t>) |call| {
+    query nvmlDeviceGetRepairStatus(
+        device: Handle,
+        repairStatus: Out<nvmlRepairStatus_v1_t>,
+    ) |call| {
         call.gpu()?.board.row_remap_banks.ok_or(Code::NOT_SUPPORTED)?;
         put_versioned(repairStatus, 1, |version| nvmlRepairStatus_v1_t { version, bChannelRepairPending: 0, bTpcRepairPending: 0 })
     };
 
     // No simulated error retires a page.
-    query nvmlDeviceGetRetiredPages(device: Handle, cause: u32, pageCount: Out<u32>, addresses: Out<c_ulonglong>) |call| {
+    query nvmlDeviceGetRetiredPages(
+        device: Handle,
+        cause: u32,
+        pageCount: Out<u32>,
+        addresses: Out<c_ulonglong>,
+    ) |call| {
         retirer(call)?;
         check_cause(cause)?;
         put_list(addresses, pageCount, &[])
     };
-    query nvmlDeviceGetRetiredPages_v2(device: Handle, cause: u32, pageCount: Out<u32>, addresses: Out<c_ulonglong>, _timestamps: Out<c_ulonglong>) |call| {
+    query nvmlDeviceGetRetiredPages_v2(
+        device: Handle,
+        cause: u32,
+        pageCount: Out<u32>,
+        addresses: Out<c_ulonglong>,
+        _timestamps: Out<c_ulonglong>,
+    ) |call| {
         retirer(call)?;
         check_cause(cause)?;
         put_list(addresses, pageCount, &[])

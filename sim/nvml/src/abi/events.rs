@@ -16,7 +16,7 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use super::{
-    dispatch::{Call, generation},
+    call::{Call, generation},
     export::exports,
     handle::{Handle, Named},
     pointer::Out,
@@ -243,7 +243,8 @@ exports! {
         check_version(request, 1)?;
         let mut asked = request.get()?;
         let number = system_set_number(asked.set)?;
-        let data = Out::from_caller(asked.data).required()?;
+        // SAFETY: the header has the caller put a pointer to `dataSize` entries there.
+        let data = unsafe { Out::from_caller(asked.data) }.required()?;
         if asked.dataSize == 0 {
             return Err(Code::INVALID_ARGUMENT);
         }

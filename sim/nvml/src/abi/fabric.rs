@@ -1,7 +1,7 @@
 //! Registration of a GPU with its NVLink fabric.
 
 use super::{
-    dispatch::Call,
+    call::Call,
     export::exports,
     handle::Handle,
     pointer::Out,

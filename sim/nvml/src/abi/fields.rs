@@ -5,7 +5,7 @@
 
 use nvml_wrapper_sys::bindings::{nvmlFieldValue_t, nvmlValue_t};
 
-use super::{dispatch::Call, export::exports, handle::Handle, pointer::Out};
+use super::{call::Call, export::exports, handle::Handle, pointer::Out};
 use crate::{
     Code,
     model::{
@@ -344,10 +344,18 @@ fn clear(call: &Call, count: i32, values: Out<nvmlFieldValue_t>) -> Result<(), C
 }
 
 exports! {
-    query nvmlDeviceGetFieldValues(device: Handle, valuesCount: i32, values: Out<nvmlFieldValue_t>) |call| {
+    query nvmlDeviceGetFieldValues(
+        device: Handle,
+        valuesCount: i32,
+        values: Out<nvmlFieldValue_t>,
+    ) |call| {
         get(call, valuesCount, values)
     };
-    mutation nvmlDeviceClearFieldValues(device: Handle, valuesCount: i32, values: Out<nvmlFieldValue_t>) |call| {
+    mutation nvmlDeviceClearFieldValues(
+        device: Handle,
+        valuesCount: i32,
+        values: Out<nvmlFieldValue_t>,
+    ) |call| {
         clear(call, valuesCount, values)
     };
 }

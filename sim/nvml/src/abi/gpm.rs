@@ -15,7 +15,7 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use super::{
-    dispatch::{Call, Device},
+    call::{Call, Device},
     export::exports,
     handle::{Handle, Named},
     pointer::Out,

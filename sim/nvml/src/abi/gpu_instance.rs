@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{
     argument::Shown,
-    dispatch::Call,
+    call::Call,
     export::exports,
     handle::{Handle, Named},
     pointer::{In, Out, fixed, put_whole},
@@ -144,7 +144,11 @@ fn instances(gpu: &Gpu) -> Result<&[GpuInstance], Code> {
 }
 
 exports! {
-    query nvmlDeviceGetGpuInstanceProfileInfo(device: Handle, profile: u32, info: Out<nvmlGpuInstanceProfileInfo_t>) |call| {
+    query nvmlDeviceGetGpuInstanceProfileInfo(
+        device: Handle,
+        profile: u32,
+        info: Out<nvmlGpuInstanceProfileInfo_t>,
+    ) |call| {
         let profile = profile_by_index(call.gpu()?, profile)?;
         info.put(nvmlGpuInstanceProfileInfo_t {
             id: profile.id,
@@ -160,29 +164,65 @@ exports! {
             memorySizeMB: profile.memory_mib,
         })
     };
-    query nvmlDeviceGetGpuInstanceProfileInfoV(device: Handle, profile: u32, info: Out<nvmlGpuInstanceProfileInfo_v2_t>) |call| {
+    query nvmlDeviceGetGpuInstanceProfileInfoV(
+        device: Handle,
+        profile: u32,
+        info: Out<nvmlGpuInstanceProfileInfo_v2_t>,
+    ) |call| {
         put_info(info, profile_by_index(call.gpu()?, profile)?)
     };
-    query nvmlDeviceGetGpuInstanceProfileInfoByIdV(device: Handle, profileId: u32, info: Out<nvmlGpuInstanceProfileInfo_v2_t>) |call| {
+    query nvmlDeviceGetGpuInstanceProfileInfoByIdV(
+        device: Handle,
+        profileId: u32,
+        info: Out<nvmlGpuInstanceProfileInfo_v2_t>,
+    ) |call| {
         put_info(info, call.gpu()?.mig_spec()?.by_id(profileId).ok_or(Code::INVALID_ARGUMENT)?)
     };
-    query nvmlDeviceGetGpuInstancePossiblePlacements_v2(device: Handle, profileId: u32, placements: Out<nvmlGpuInstancePlacement_t>, count: Out<u32>) |call| {
+    query nvmlDeviceGetGpuInstancePossiblePlacements_v2(
+        device: Handle,
+        profileId: u32,
+        placements: Out<nvmlGpuInstancePlacement_t>,
+        count: Out<u32>,
+    ) |call| {
         put_placements(call, profileId, placements, count)
     };
-    query nvmlDeviceGetGpuInstancePossiblePlacements(device: Handle, profileId: u32, placements: Out<nvmlGpuInstancePlacement_t>, count: Out<u32>) |call| {
+    query nvmlDeviceGetGpuInstancePossiblePlacements(
+        device: Handle,
+        profileId: u32,
+        placements: Out<nvmlGpuInstancePlacement_t>,
+        count: Out<u32>,
+    ) |call| {
         put_placements(call, profileId, placements, count)
     };
-    query nvmlDeviceGetGpuInstanceRemainingCapacity(device: Handle, profileId: u32, count: Out<u32>) |call| {
+    query nvmlDeviceGetGpuInstanceRemainingCapacity(
+        device: Handle,
+        profileId: u32,
+        count: Out<u32>,
+    ) |call| {
         count.put(call.gpu()?.remaining_capacity(profileId)?)
     };
-    mutation nvmlDeviceCreateGpuInstance(device: Handle, profileId: u32, gpuInstance: Out<Handle>) |call| {
+    mutation nvmlDeviceCreateGpuInstance(
+        device: Handle,
+        profileId: u32,
+        gpuInstance: Out<Handle>,
+    ) |call| {
         create(call, profileId, None, gpuInstance)
     };
-    mutation nvmlDeviceCreateGpuInstanceWithPlacement(device: Handle, profileId: u32, placement: In<nvmlGpuInstancePlacement_t>, gpuInstance: Out<Handle>) |call| {
+    mutation nvmlDeviceCreateGpuInstanceWithPlacement(
+        device: Handle,
+        profileId: u32,
+        placement: In<nvmlGpuInstancePlacement_t>,
+        gpuInstance: Out<Handle>,
+    ) |call| {
         let wanted = placement.get()?;
         create(call, profileId, Some(Placement { start: wanted.start, size: wanted.size }), gpuInstance)
     };
-    query nvmlDeviceGetGpuInstances(device: Handle, profileId: u32, gpuInstances: Out<Handle>, count: Out<u32>) |call| {
+    query nvmlDeviceGetGpuInstances(
+        device: Handle,
+        profileId: u32,
+        gpuInstances: Out<Handle>,
+        count: Out<u32>,
+    ) |call| {
         let gpu = call.gpu()?;
         let existing = instances(gpu)?;
         gpu.mig_spec()?.by_id(profileId).ok_or(Code::INVALID_ARGUMENT)?;

@@ -8,7 +8,7 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use super::{
-    dispatch::{Device, MigDevice},
+    call::{Device, MigDevice},
     export::exports,
     handle::Handle,
     pointer::Out,
@@ -68,11 +68,19 @@ impl MigDevice<'_> {
 }
 
 exports! {
-    query nvmlDeviceGetName(device: Handle, name: Out<c_char>, length: u32) |call| match call.device()? {
+    query nvmlDeviceGetName(
+        device: Handle,
+        name: Out<c_char>,
+        length: u32,
+    ) |call| match call.device()? {
         Device::Gpu(gpu) => name.put_text(length, &gpu.board.product),
         Device::Mig(mig) => name.put_text(length, &mig.gpu.mig_name(mig.instance, mig.compute)),
     };
-    query nvmlDeviceGetUUID(device: Handle, uuid: Out<c_char>, length: u32) |call| match call.device()? {
+    query nvmlDeviceGetUUID(
+        device: Handle,
+        uuid: Out<c_char>,
+        length: u32,
+    ) |call| match call.device()? {
         Device::Gpu(gpu) => uuid.put_text(length, &gpu.uuid),
         Device::Mig(mig) => uuid.put_text(length, &mig.gpu.mig_uuid(mig.instance, mig.compute)),
     };
@@ -87,13 +95,19 @@ exports! {
             index.put(place.ok_or(Code::UNKNOWN)?)
         }
     };
-    query nvmlDeviceGetAttributes_v2(device: Handle, attributes: Out<nvmlDeviceAttributes_t>) |call| {
+    query nvmlDeviceGetAttributes_v2(
+        device: Handle,
+        attributes: Out<nvmlDeviceAttributes_t>,
+    ) |call| {
         match call.device()? {
             Device::Gpu(_) => Err(Code::NOT_SUPPORTED),
             Device::Mig(mig) => attributes.put(mig.attributes()?),
         }
     };
-    query nvmlDeviceGetAttributes(device: Handle, attributes: Out<DeviceAttributesV1>) |call| match call.device()? {
+    query nvmlDeviceGetAttributes(
+        device: Handle,
+        attributes: Out<DeviceAttributesV1>,
+    ) |call| match call.device()? {
         Device::Gpu(_) => Err(Code::NOT_SUPPORTED),
         Device::Mig(mig) => {
             let full = mig.attributes()?;
@@ -115,13 +129,23 @@ exports! {
     query nvmlDeviceGetSerial(device: Handle, serial: Out<c_char>, length: u32) |call| {
         serial.put_text(length, &call.gpu()?.serial)
     };
-    query nvmlDeviceGetMinorNumber(device: Handle, minorNumber: Out<u32>) |call| minorNumber.put(call.gpu()?.minor);
-    query nvmlDeviceGetModuleId(device: Handle, moduleId: Out<u32>) |call| moduleId.put(call.gpu()?.module_id);
+    query nvmlDeviceGetMinorNumber(
+        device: Handle,
+        minorNumber: Out<u32>,
+    ) |call| minorNumber.put(call.gpu()?.minor);
+    query nvmlDeviceGetModuleId(
+        device: Handle,
+        moduleId: Out<u32>,
+    ) |call| moduleId.put(call.gpu()?.module_id);
     query nvmlDeviceGetBoardId(device: Handle, boardId: Out<u32>) |call| {
         let pci = call.gpu()?.pci;
         boardId.put(pci.domain << 16 | u32::from(pci.bus) << 8 | u32::from(pci.device))
     };
-    query nvmlDeviceGetBoardPartNumber(device: Handle, partNumber: Out<c_char>, length: u32) |call| {
+    query nvmlDeviceGetBoardPartNumber(
+        device: Handle,
+        partNumber: Out<c_char>,
+        length: u32,
+    ) |call| {
         partNumber.put_text(length, &call.gpu()?.board.part_number)
     };
     query nvmlDeviceGetMultiGpuBoard(device: Handle, multiGpuBool: Out<u32>) |call| {
@@ -131,7 +155,12 @@ exports! {
     query nvmlDeviceGetVbiosVersion(device: Handle, version: Out<c_char>, length: u32) |call| {
         version.put_text(length, &call.gpu()?.board.vbios)
     };
-    query nvmlDeviceGetInforomVersion(device: Handle, object: u32, version: Out<c_char>, length: u32) |call| {
+    query nvmlDeviceGetInforomVersion(
+        device: Handle,
+        object: u32,
+        version: Out<c_char>,
+        length: u32,
+    ) |call| {
         let inforom = call.gpu()?.board.inforom.as_ref().ok_or(Code::NOT_SUPPORTED)?;
         match object {
             INFOROM_OEM => version.put_text(length, &inforom.oem),
@@ -141,7 +170,11 @@ exports! {
             _ => Err(Code::INVALID_ARGUMENT),
         }
     };
-    query nvmlDeviceGetInforomImageVersion(device: Handle, version: Out<c_char>, length: u32) |call| {
+    query nvmlDeviceGetInforomImageVersion(
+        device: Handle,
+        version: Out<c_char>,
+        length: u32,
+    ) |call| {
         let inforom = call.gpu()?.board.inforom.as_ref().ok_or(Code::NOT_SUPPORTED)?;
         version.put_text(length, &inforom.image)
     };
@@ -159,14 +192,24 @@ exports! {
         if gpu.health.inforom_corrupt { Err(Code::CORRUPTED_INFOROM) } else { Ok(()) }
     };
 
-    query nvmlDeviceGetArchitecture(device: Handle, arch: Out<u32>) |call| arch.put(call.gpu()?.board.architecture.number());
-    query nvmlDeviceGetCudaComputeCapability(device: Handle, major: Out<i32>, minor: Out<i32>) |call| {
+    query nvmlDeviceGetArchitecture(
+        device: Handle,
+        arch: Out<u32>,
+    ) |call| arch.put(call.gpu()?.board.architecture.number());
+    query nvmlDeviceGetCudaComputeCapability(
+        device: Handle,
+        major: Out<i32>,
+        minor: Out<i32>,
+    ) |call| {
         let capability = call.gpu()?.board.compute_capability;
         minor.required()?;
         major.put(capability.0 as i32)?;
         minor.put(capability.1 as i32)
     };
-    query nvmlDeviceGetNumGpuCores(device: Handle, numCores: Out<u32>) |call| numCores.put(call.whole_gpu()?.board.cores);
+    query nvmlDeviceGetNumGpuCores(
+        device: Handle,
+        numCores: Out<u32>,
+    ) |call| numCores.put(call.whole_gpu()?.board.cores);
     query nvmlDeviceGetBusType(device: Handle, kind: Out<u32>) |call| {
         call.gpu()?;
         kind.put(BUS_PCIE)
@@ -185,7 +228,10 @@ exports! {
     query nvmlDeviceGetDisplayActive(device: Handle, isActive: Out<u32>) |call| {
         isActive.put((call.gpu()?.board.pci.class == CLASS_VGA).into())
     };
-    query nvmlDeviceGetAddressingMode(device: Handle, mode: Out<nvmlDeviceAddressingMode_v1_t>) |call| {
+    query nvmlDeviceGetAddressingMode(
+        device: Handle,
+        mode: Out<nvmlDeviceAddressingMode_v1_t>,
+    ) |call| {
         let value = match call.gpu()?.board.addressing {
             Addressing::None => 0,
             Addressing::Hmm => 1,
@@ -198,7 +244,11 @@ exports! {
         // The header fixes the buffer's size (`NVML_GSP_FIRMWARE_VERSION_BUF_SIZE`) instead of taking it.
         version.put_text(64, &call.node().driver.version)
     };
-    query nvmlDeviceGetGspFirmwareMode(device: Handle, isEnabled: Out<u32>, defaultMode: Out<u32>) |call| {
+    query nvmlDeviceGetGspFirmwareMode(
+        device: Handle,
+        isEnabled: Out<u32>,
+        defaultMode: Out<u32>,
+    ) |call| {
         call.gpu()?;
         defaultMode.required()?;
         isEnabled.put(1)?;
@@ -218,7 +268,10 @@ exports! {
         }
         c2cModeInfo.put(nvmlC2cModeInfo_v1_t { isC2cEnabled: 1 })
     };
-    query nvmlDeviceGetPlatformInfo(device: Handle, platformInfo: Out<nvmlPlatformInfo_v2_t>) |call| {
+    query nvmlDeviceGetPlatformInfo(
+        device: Handle,
+        platformInfo: Out<nvmlPlatformInfo_v2_t>,
+    ) |call| {
         let gpu = call.gpu()?;
         let asked = platformInfo.cast::<u32>().get()?;
         let (first, second) = (version::<nvmlPlatformInfo_v1_t>(1), version::<nvmlPlatformInfo_v2_t>(2));
@@ -273,14 +326,24 @@ exports! {
         let gpu = call.gpu()?;
         put_bits(cpuSet, cpuSetSize, call.node().near_cpus(gpu, false))
     };
-    query nvmlDeviceGetCpuAffinityWithinScope(device: Handle, cpuSetSize: u32, cpuSet: Out<c_ulong>, scope: u32) |call| {
+    query nvmlDeviceGetCpuAffinityWithinScope(
+        device: Handle,
+        cpuSetSize: u32,
+        cpuSet: Out<c_ulong>,
+        scope: u32,
+    ) |call| {
         let gpu = call.gpu()?;
         match scope {
             SCOPE_NODE | SCOPE_SOCKET => put_bits(cpuSet, cpuSetSize, call.node().near_cpus(gpu, scope == SCOPE_SOCKET)),
             _ => Err(Code::INVALID_ARGUMENT),
         }
     };
-    query nvmlDeviceGetMemoryAffinity(device: Handle, nodeSetSize: u32, nodeSet: Out<c_ulong>, scope: u32) |call| {
+    query nvmlDeviceGetMemoryAffinity(
+        device: Handle,
+        nodeSetSize: u32,
+        nodeSet: Out<c_ulong>,
+        scope: u32,
+    ) |call| {
         let gpu = call.gpu()?;
         if scope != SCOPE_NODE && scope != SCOPE_SOCKET {
             return Err(Code::INVALID_ARGUMENT);

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use nvml_wrapper_sys::bindings::nvmlUUID_v1_t;
 
 use super::{
-    dispatch::Call,
+    call::Call,
     export::exports,
     handle::{Handle, Named},
     pointer::{In, Out, Text},
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     Code,
-    model::gpu::{Gpu, PciAddress},
+    model::{Gpu, PciAddress},
 };
 
 /// `nvmlUUIDType_t`.
@@ -131,8 +131,12 @@ fn uuid_text(uuid: &nvmlUUID_v1_t) -> Result<String, Code> {
 }
 
 exports! {
-    query nvmlDeviceGetCount_v2(deviceCount: Out<u32>) |call| deviceCount.put(call.visible().count() as u32);
-    query nvmlDeviceGetCount(deviceCount: Out<u32>) |call| deviceCount.put(call.visible().count() as u32);
+    query nvmlDeviceGetCount_v2(
+        deviceCount: Out<u32>,
+    ) |call| deviceCount.put(call.visible().count() as u32);
+    query nvmlDeviceGetCount(
+        deviceCount: Out<u32>,
+    ) |call| deviceCount.put(call.visible().count() as u32);
     query nvmlDeviceGetHandleByIndex_v2(index: u32, device: Out<Handle>) |call| {
         device.required()?.put(by_index(call, index)?)
     };

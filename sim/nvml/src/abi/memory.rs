@@ -3,7 +3,7 @@
 use nvml_wrapper_sys::bindings::{nvmlBAR1Memory_t, nvmlMemory_t, nvmlMemory_v2_t};
 
 use super::{
-    dispatch::{Call, Device},
+    call::{Call, Device},
     export::exports,
     handle::Handle,
     pointer::Out,

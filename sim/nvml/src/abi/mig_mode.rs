@@ -1,7 +1,7 @@
 //! MIG mode and MIG devices: the view of partitions as devices.
 
 use super::{
-    dispatch::Device,
+    call::Device,
     export::exports,
     handle::{Handle, Named},
     pointer::Out,
@@ -13,7 +13,11 @@ const DISABLE: u32 = 0;
 const ENABLE: u32 = 1;
 
 exports! {
-    query nvmlDeviceGetMigMode(device: Handle, currentMode: Out<u32>, pendingMode: Out<u32>) |call| {
+    query nvmlDeviceGetMigMode(
+        device: Handle,
+        currentMode: Out<u32>,
+        pendingMode: Out<u32>,
+    ) |call| {
         let gpu = call.gpu()?;
         gpu.mig_spec()?;
         pendingMode.required()?;
@@ -41,7 +45,11 @@ exports! {
         let most = gpu.board.mig.as_ref().filter(|_| gpu.mig.current).map_or(0, |spec| spec.max_devices);
         count.put(most)
     };
-    query nvmlDeviceGetMigDeviceHandleByIndex(device: Handle, index: u32, migDevice: Out<Handle>) |call| {
+    query nvmlDeviceGetMigDeviceHandleByIndex(
+        device: Handle,
+        index: u32,
+        migDevice: Out<Handle>,
+    ) |call| {
         call.gpu()?;
         let position = call.position()?;
         let (instance, compute) = call.node().mig_device(position, index)?;
@@ -58,7 +66,10 @@ exports! {
         Device::Gpu(_) => Err(Code::NOT_SUPPORTED),
         Device::Mig(mig) => id.put(mig.compute.id),
     };
-    query nvmlDeviceGetDeviceHandleFromMigDeviceHandle(migDevice: Handle, device: Out<Handle>) |call| {
+    query nvmlDeviceGetDeviceHandleFromMigDeviceHandle(
+        migDevice: Handle,
+        device: Out<Handle>,
+    ) |call| {
         match call.device()? {
             Device::Gpu(_) => Err(Code::INVALID_ARGUMENT),
             Device::Mig(_) => device.put(call.gpu_handle(call.position()?)),

@@ -1,6 +1,6 @@
 //! Settings: persistence, compute mode, API restrictions.
 
-use super::{dispatch::Device, export::exports, handle::Handle, pointer::Out};
+use super::{call::Device, export::exports, handle::Handle, pointer::Out};
 use crate::{Code, model::ComputeMode};
 
 fn key(instance: u32, compute: u32) -> String {

@@ -6,7 +6,7 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use super::{
-    dispatch::Call,
+    call::Call,
     export::exports,
     handle::Handle,
     pci::{pci_info, pci_info_v2},
@@ -83,7 +83,12 @@ exports! {
         self::link(call, link)?;
         version.put(spec(call)?.1.version)
     };
-    query nvmlDeviceGetNvLinkCapability(device: Handle, link: u32, capability: u32, capResult: Out<u32>) |call| {
+    query nvmlDeviceGetNvLinkCapability(
+        device: Handle,
+        link: u32,
+        capability: u32,
+        capResult: Out<u32>,
+    ) |call| {
         self::link(call, link)?;
         match capability {
             // P2P, access to system memory, atomics of both kinds, validity.
@@ -93,7 +98,11 @@ exports! {
             _ => Err(Code::INVALID_ARGUMENT),
         }
     };
-    query nvmlDeviceGetNvLinkRemotePciInfo_v2(device: Handle, link: u32, pci: Out<nvmlPciInfo_t>) |call| {
+    query nvmlDeviceGetNvLinkRemotePciInfo_v2(
+        device: Handle,
+        link: u32,
+        pci: Out<nvmlPciInfo_t>,
+    ) |call| {
         let (address, ids) = remote(call, link)?;
         pci.put(pci_info(&address, &ids))
     };
@@ -101,7 +110,11 @@ exports! {
         let (address, ids) = remote(call, link)?;
         pci.put(pci_info_v2(&address, &ids))
     };
-    query nvmlDeviceGetNvLinkRemoteDeviceType(device: Handle, link: u32, pNvLinkDeviceType: Out<u32>) |call| {
+    query nvmlDeviceGetNvLinkRemoteDeviceType(
+        device: Handle,
+        link: u32,
+        pNvLinkDeviceType: Out<u32>,
+    ) |call| {
         let link = self::link(call, link)?;
         pNvLinkDeviceType.put(match link.remote {
             _ if !link.up => REMOTE_UNKNOWN,
@@ -110,7 +123,12 @@ exports! {
             Remote::Gpu(_) => REMOTE_GPU,
         })
     };
-    query nvmlDeviceGetNvLinkErrorCounter(device: Handle, link: u32, counter: u32, counterValue: Out<u64>) |call| {
+    query nvmlDeviceGetNvLinkErrorCounter(
+        device: Handle,
+        link: u32,
+        counter: u32,
+        counterValue: Out<u64>,
+    ) |call| {
         let errors = self::link(call, link)?.errors;
         counterValue.put(match counter {
             0 => errors.replay,
@@ -142,7 +160,10 @@ exports! {
             firmwareInfo: nvmlNvlinkFirmwareInfo_t { firmwareVersion: [none; 100], numValidEntries: 0 },
         })
     };
-    query nvmlDeviceGetNvlinkBwMode(device: Handle, getBwMode: Out<nvmlNvlinkGetBwMode_v1_t>) |call| {
+    query nvmlDeviceGetNvlinkBwMode(
+        device: Handle,
+        getBwMode: Out<nvmlNvlinkGetBwMode_v1_t>,
+    ) |call| {
         spec(call)?;
         put_versioned(getBwMode, 1, |version| nvmlNvlinkGetBwMode_v1_t { version, bIsBest: 1, bwMode: 0 })
     };

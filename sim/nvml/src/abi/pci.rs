@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Code,
-    model::{board::PciIds, gpu::PciAddress},
+    model::{PciAddress, board::PciIds},
 };
 
 /// `nvmlPcieUtilCounter_t`.

@@ -71,7 +71,10 @@ impl<T: Copy> Out<T> {
     }
 
     /// A pointer out of a struct that the caller filled in.
-    pub(super) fn from_caller(pointer: *mut T) -> Self {
+    ///
+    /// # Safety
+    /// The pointer is null or valid as the module's contract says.
+    pub(super) unsafe fn from_caller(pointer: *mut T) -> Self {
         Out(pointer)
     }
 }

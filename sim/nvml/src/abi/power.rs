@@ -3,7 +3,7 @@
 use nvml_wrapper_sys::bindings::nvmlPowerValue_v2_t;
 
 use super::{
-    dispatch::Call, export::exports, handle::Handle, pointer::In, pointer::Out, structs::version,
+    call::Call, export::exports, handle::Handle, pointer::In, pointer::Out, structs::version,
 };
 use crate::{Code, model::board::Architecture};
 
@@ -38,9 +38,19 @@ exports! {
         call.gpu()?;
         mode.put(1)
     };
-    query nvmlDeviceGetPowerManagementLimit(device: Handle, limit: Out<u32>) |call| limit.put(call.gpu()?.modes.power_limit_mw);
-    query nvmlDeviceGetEnforcedPowerLimit(device: Handle, limit: Out<u32>) |call| limit.put(call.gpu()?.modes.power_limit_mw);
-    query nvmlDeviceGetPowerManagementLimitConstraints(device: Handle, minLimit: Out<u32>, maxLimit: Out<u32>) |call| {
+    query nvmlDeviceGetPowerManagementLimit(
+        device: Handle,
+        limit: Out<u32>,
+    ) |call| limit.put(call.gpu()?.modes.power_limit_mw);
+    query nvmlDeviceGetEnforcedPowerLimit(
+        device: Handle,
+        limit: Out<u32>,
+    ) |call| limit.put(call.gpu()?.modes.power_limit_mw);
+    query nvmlDeviceGetPowerManagementLimitConstraints(
+        device: Handle,
+        minLimit: Out<u32>,
+        maxLimit: Out<u32>,
+    ) |call| {
         let spec = call.gpu()?.board.power;
         maxLimit.required()?;
         minLimit.put(spec.min_mw)?;
@@ -49,8 +59,14 @@ exports! {
     query nvmlDeviceGetPowerManagementDefaultLimit(device: Handle, defaultLimit: Out<u32>) |call| {
         defaultLimit.put(call.gpu()?.board.power.default_mw)
     };
-    mutation nvmlDeviceSetPowerManagementLimit(device: Handle, limit: u32) |call| set_limit(call, limit);
-    mutation nvmlDeviceSetPowerManagementLimit_v2(device: Handle, powerValue: In<nvmlPowerValue_v2_t>) |call| {
+    mutation nvmlDeviceSetPowerManagementLimit(
+        device: Handle,
+        limit: u32,
+    ) |call| set_limit(call, limit);
+    mutation nvmlDeviceSetPowerManagementLimit_v2(
+        device: Handle,
+        powerValue: In<nvmlPowerValue_v2_t>,
+    ) |call| {
         let asked = powerValue.get()?;
         if asked.version != version::<nvmlPowerValue_v2_t>(2) {
             return Err(Code::ARGUMENT_VERSION_MISMATCH);

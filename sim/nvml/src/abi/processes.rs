@@ -7,7 +7,7 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use super::{
-    dispatch::{Call, Device},
+    call::{Call, Device},
     export::exports,
     handle::Handle,
     pointer::{Out, put_list},
@@ -131,34 +131,73 @@ fn accounted_all(call: &Call) -> Result<Vec<&Workload>, Code> {
 }
 
 exports! {
-    query nvmlDeviceGetComputeRunningProcesses(device: Handle, infoCount: Out<u32>, infos: Out<nvmlProcessInfo_v1_t>) |call| {
+    query nvmlDeviceGetComputeRunningProcesses(
+        device: Handle,
+        infoCount: Out<u32>,
+        infos: Out<nvmlProcessInfo_v1_t>,
+    ) |call| {
         put_v1(call, Kind::Compute, infoCount, infos)
     };
-    query nvmlDeviceGetComputeRunningProcesses_v2(device: Handle, infoCount: Out<u32>, infos: Out<nvmlProcessInfo_v2_t>) |call| {
+    query nvmlDeviceGetComputeRunningProcesses_v2(
+        device: Handle,
+        infoCount: Out<u32>,
+        infos: Out<nvmlProcessInfo_v2_t>,
+    ) |call| {
         put_v2(call, Kind::Compute, infoCount, infos)
     };
-    query nvmlDeviceGetComputeRunningProcesses_v3(device: Handle, infoCount: Out<u32>, infos: Out<nvmlProcessInfo_v2_t>) |call| {
+    query nvmlDeviceGetComputeRunningProcesses_v3(
+        device: Handle,
+        infoCount: Out<u32>,
+        infos: Out<nvmlProcessInfo_v2_t>,
+    ) |call| {
         put_v2(call, Kind::Compute, infoCount, infos)
     };
-    query nvmlDeviceGetGraphicsRunningProcesses(device: Handle, infoCount: Out<u32>, infos: Out<nvmlProcessInfo_v1_t>) |call| {
+    query nvmlDeviceGetGraphicsRunningProcesses(
+        device: Handle,
+        infoCount: Out<u32>,
+        infos: Out<nvmlProcessInfo_v1_t>,
+    ) |call| {
         put_v1(call, Kind::Graphics, infoCount, infos)
     };
-    query nvmlDeviceGetGraphicsRunningProcesses_v2(device: Handle, infoCount: Out<u32>, infos: Out<nvmlProcessInfo_v2_t>) |call| {
+    query nvmlDeviceGetGraphicsRunningProcesses_v2(
+        device: Handle,
+        infoCount: Out<u32>,
+        infos: Out<nvmlProcessInfo_v2_t>,
+    ) |call| {
         put_v2(call, Kind::Graphics, infoCount, infos)
     };
-    query nvmlDeviceGetGraphicsRunningProcesses_v3(device: Handle, infoCount: Out<u32>, infos: Out<nvmlProcessInfo_v2_t>) |call| {
+    query nvmlDeviceGetGraphicsRunningProcesses_v3(
+        device: Handle,
+        infoCount: Out<u32>,
+        infos: Out<nvmlProcessInfo_v2_t>,
+    ) |call| {
         put_v2(call, Kind::Graphics, infoCount, infos)
     };
-    query nvmlDeviceGetMPSComputeRunningProcesses(device: Handle, infoCount: Out<u32>, infos: Out<nvmlProcessInfo_v1_t>) |call| {
+    query nvmlDeviceGetMPSComputeRunningProcesses(
+        device: Handle,
+        infoCount: Out<u32>,
+        infos: Out<nvmlProcessInfo_v1_t>,
+    ) |call| {
         put_v1(call, Kind::Mps, infoCount, infos)
     };
-    query nvmlDeviceGetMPSComputeRunningProcesses_v2(device: Handle, infoCount: Out<u32>, infos: Out<nvmlProcessInfo_v2_t>) |call| {
+    query nvmlDeviceGetMPSComputeRunningProcesses_v2(
+        device: Handle,
+        infoCount: Out<u32>,
+        infos: Out<nvmlProcessInfo_v2_t>,
+    ) |call| {
         put_v2(call, Kind::Mps, infoCount, infos)
     };
-    query nvmlDeviceGetMPSComputeRunningProcesses_v3(device: Handle, infoCount: Out<u32>, infos: Out<nvmlProcessInfo_v2_t>) |call| {
+    query nvmlDeviceGetMPSComputeRunningProcesses_v3(
+        device: Handle,
+        infoCount: Out<u32>,
+        infos: Out<nvmlProcessInfo_v2_t>,
+    ) |call| {
         put_v2(call, Kind::Mps, infoCount, infos)
     };
-    query nvmlDeviceGetRunningProcessDetailList(device: Handle, plist: Out<nvmlProcessDetailList_v1_t>) |call| {
+    query nvmlDeviceGetRunningProcessDetailList(
+        device: Handle,
+        plist: Out<nvmlProcessDetailList_v1_t>,
+    ) |call| {
         check_version(plist, 1)?;
         let asked = plist.get()?;
         let kind = match asked.mode {
@@ -179,9 +218,18 @@ exports! {
             computeInstanceId: workload.compute.unwrap_or(NO_INSTANCE),
             usedGpuCcProtectedMemory: 0,
         });
-        if list.is_empty() { Ok(()) } else { Out::from_caller(asked.procArray).put_all(details) }
+        if list.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the header has the caller put a pointer to `numProcArrayEntries` entries there.
+        unsafe { Out::from_caller(asked.procArray) }.put_all(details)
     };
-    query nvmlDeviceGetProcessUtilization(device: Handle, utilization: Out<nvmlProcessUtilizationSample_t>, processSamplesCount: Out<u32>, lastSeenTimeStamp: u64) |call| {
+    query nvmlDeviceGetProcessUtilization(
+        device: Handle,
+        utilization: Out<nvmlProcessUtilizationSample_t>,
+        processSamplesCount: Out<u32>,
+        lastSeenTimeStamp: u64,
+    ) |call| {
         let (time, list) = sampled(call, lastSeenTimeStamp)?;
         let samples: Vec<_> = list
             .iter()
@@ -196,7 +244,10 @@ exports! {
             .collect();
         put_list(utilization, processSamplesCount, &samples)
     };
-    query nvmlDeviceGetProcessesUtilizationInfo(device: Handle, procesesUtilInfo: Out<nvmlProcessesUtilizationInfo_v1_t>) |call| {
+    query nvmlDeviceGetProcessesUtilizationInfo(
+        device: Handle,
+        procesesUtilInfo: Out<nvmlProcessesUtilizationInfo_v1_t>,
+    ) |call| {
         check_version(procesesUtilInfo, 1)?;
         let asked = procesesUtilInfo.get()?;
         let (time, list) = sampled(call, asked.lastSeenTimeStamp)?;
@@ -204,7 +255,8 @@ exports! {
         if (asked.processSamplesCount as usize) < list.len() {
             return Err(Code::INSUFFICIENT_SIZE);
         }
-        Out::from_caller(asked.procUtilArray).put_all(list.iter().map(|workload| nvmlProcessUtilizationInfo_v1_t {
+        // SAFETY: the header has the caller put a pointer to `processSamplesCount` entries there.
+        unsafe { Out::from_caller(asked.procUtilArray) }.put_all(list.iter().map(|workload| nvmlProcessUtilizationInfo_v1_t {
             timeStamp: time,
             pid: workload.pid,
             smUtil: percent(workload.load.sm),
@@ -236,7 +288,11 @@ exports! {
         put_list(pids, count, &list)
     };
     // The active time is 0 until a process ends; ended ones are not kept. Starts are in microseconds.
-    query nvmlDeviceGetAccountingStats(device: Handle, pid: u32, stats: Out<nvmlAccountingStats_t>) |call| {
+    query nvmlDeviceGetAccountingStats(
+        device: Handle,
+        pid: u32,
+        stats: Out<nvmlAccountingStats_t>,
+    ) |call| {
         let workload = accounted(call, pid)?;
         stats.put(nvmlAccountingStats_t {
             gpuUtilization: percent(workload.load.sm),
@@ -248,7 +304,10 @@ exports! {
             reserved: [0; 5],
         })
     };
-    query nvmlDeviceGetAccountingStats_v2(device: Handle, stats: Out<nvmlAccountingStats_v2_t>) |call| {
+    query nvmlDeviceGetAccountingStats_v2(
+        device: Handle,
+        stats: Out<nvmlAccountingStats_v2_t>,
+    ) |call| {
         let workload = accounted(call, stats.get()?.pid)?;
         let samples = call.now_us().saturating_sub(workload.since_us) / SAMPLE_PERIOD_US + 1;
         let (gpu, memory) = (percent(workload.load.sm), percent(workload.load.dram));

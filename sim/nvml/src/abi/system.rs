@@ -31,7 +31,10 @@ exports! {
     query nvmlSystemGetCudaDriverVersion_v2(cudaDriverVersion: Out<i32>) |call| {
         cudaDriverVersion.put(call.node().driver.cuda as i32)
     };
-    query nvmlSystemGetDriverBranch(branchInfo: Out<nvmlSystemDriverBranchInfo_v1_t>, length: u32) |call| {
+    query nvmlSystemGetDriverBranch(
+        branchInfo: Out<nvmlSystemDriverBranchInfo_v1_t>,
+        length: u32,
+    ) |call| {
         let branch = &call.node().driver.branch;
         if branch.len() >= length as usize {
             return Err(Code::INSUFFICIENT_SIZE);
@@ -48,10 +51,15 @@ exports! {
         }
         name.put_text(length, &full[..cut])
     };
-    query nvmlSystemGetHicVersion(hwbcCount: Out<u32>, _hwbcEntries: Out<nvmlHwbcEntry_t>) |_| hwbcCount.put(0);
+    query nvmlSystemGetHicVersion(
+        hwbcCount: Out<u32>,
+        _hwbcEntries: Out<nvmlHwbcEntry_t>,
+    ) |_| hwbcCount.put(0);
     query nvmlUnitGetCount(unitCount: Out<u32>) |_| unitCount.put(0);
 
-    query nvmlGetExcludedDeviceCount(deviceCount: Out<u32>) |call| deviceCount.put(call.node().excluded.len() as u32);
+    query nvmlGetExcludedDeviceCount(
+        deviceCount: Out<u32>,
+    ) |call| deviceCount.put(call.node().excluded.len() as u32);
     query nvmlGetExcludedDeviceInfoByIndex(index: u32, info: Out<nvmlExcludedDeviceInfo_t>) |call| {
         let excluded = call.node().excluded.get(index as usize).ok_or(Code::INVALID_ARGUMENT)?;
         let board = call.node().boards.get(&excluded.board_name).ok_or(Code::UNKNOWN)?;
@@ -73,7 +81,9 @@ exports! {
             multiGpuMode: 0,
         })
     };
-    query nvmlSystemGetConfComputeGpusReadyState(isAcceptingWork: Out<u32>) |_| isAcceptingWork.put(ACCEPTING);
+    query nvmlSystemGetConfComputeGpusReadyState(
+        isAcceptingWork: Out<u32>,
+    ) |_| isAcceptingWork.put(ACCEPTING);
 }
 
 /// Name of a process: a simulated workload's own, otherwise the command line of a process of this machine.

@@ -6,7 +6,7 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use super::{
-    dispatch::Call,
+    call::Call,
     export::exports,
     handle::Handle,
     pointer::Out,
@@ -69,14 +69,25 @@ exports! {
         }
         temperature.put(nvmlTemperature_v1_t { temperature: reading.temperature as i32, ..asked })
     };
-    query nvmlDeviceGetTemperatureThreshold(device: Handle, thresholdType: u32, temp: Out<u32>) |call| {
+    query nvmlDeviceGetTemperatureThreshold(
+        device: Handle,
+        thresholdType: u32,
+        temp: Out<u32>,
+    ) |call| {
         temp.put(threshold(call.gpu()?, thresholdType)?)
     };
-    query nvmlDeviceGetMarginTemperature(device: Handle, marginTempInfo: Out<nvmlMarginTemperature_v1_t>) |call| {
+    query nvmlDeviceGetMarginTemperature(
+        device: Handle,
+        marginTempInfo: Out<nvmlMarginTemperature_v1_t>,
+    ) |call| {
         let left = margin(call)?;
         put_versioned(marginTempInfo, 1, |version| nvmlMarginTemperature_v1_t { version, marginTemperature: left })
     };
-    query nvmlDeviceGetThermalSettings(device: Handle, sensorIndex: u32, pThermalSettings: Out<nvmlGpuThermalSettings_t>) |call| {
+    query nvmlDeviceGetThermalSettings(
+        device: Handle,
+        sensorIndex: u32,
+        pThermalSettings: Out<nvmlGpuThermalSettings_t>,
+    ) |call| {
         let gpu = call.gpu()?;
         if sensorIndex != 0 && sensorIndex != ALL_SENSORS {
             return Err(Code::INVALID_ARGUMENT);
@@ -91,7 +102,17 @@ exports! {
         let none = nvmlGpuThermalSettings_t__bindgen_ty_1 { controller: 0, defaultMinTemp: 0, defaultMaxTemp: 0, currentTemp: 0, target: 0 };
         pThermalSettings.put(nvmlGpuThermalSettings_t { count: 1, sensor: [sensor, none, none] })
     };
-    query nvmlDeviceGetNumFans(device: Handle, numFans: Out<u32>) |call| numFans.put(call.gpu()?.board.fans);
-    query nvmlDeviceGetFanSpeed(device: Handle, speed: Out<u32>) |call| speed.put(fan_speed(call, 0)?);
-    query nvmlDeviceGetFanSpeed_v2(device: Handle, fan: u32, speed: Out<u32>) |call| speed.put(fan_speed(call, fan)?);
+    query nvmlDeviceGetNumFans(
+        device: Handle,
+        numFans: Out<u32>,
+    ) |call| numFans.put(call.gpu()?.board.fans);
+    query nvmlDeviceGetFanSpeed(
+        device: Handle,
+        speed: Out<u32>,
+    ) |call| speed.put(fan_speed(call, 0)?);
+    query nvmlDeviceGetFanSpeed_v2(
+        device: Handle,
+        fan: u32,
+        speed: Out<u32>,
+    ) |call| speed.put(fan_speed(call, fan)?);
 }

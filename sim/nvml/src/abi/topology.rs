@@ -1,6 +1,6 @@
 //! How GPUs relate to each other and to CPUs.
 
-use super::{dispatch::Call, export::exports, handle::Handle, pointer::Out};
+use super::{call::Call, export::exports, handle::Handle, pointer::Out};
 use crate::{
     Code,
     model::{Gpu, nvlink::Remote, topology::Level},
@@ -56,11 +56,20 @@ fn p2p(call: &Call, one: Handle, other: Handle, index: u32) -> Result<u32, Code>
 }
 
 exports! {
-    query nvmlDeviceGetTopologyCommonAncestor(device1: Handle, device2: Handle, pathInfo: Out<u32>) |call| {
+    query nvmlDeviceGetTopologyCommonAncestor(
+        device1: Handle,
+        device2: Handle,
+        pathInfo: Out<u32>,
+    ) |call| {
         let ((one, _), (other, _)) = (call.gpu_of(device1)?, call.gpu_of(device2)?);
         pathInfo.put(call.node().level(one, other).number())
     };
-    query nvmlDeviceGetTopologyNearestGpus(device: Handle, level: u32, count: Out<u32>, deviceArray: Out<Handle>) |call| {
+    query nvmlDeviceGetTopologyNearestGpus(
+        device: Handle,
+        level: u32,
+        count: Out<u32>,
+        deviceArray: Out<Handle>,
+    ) |call| {
         call.gpu()?;
         if !matches!(level, 0 | 10 | 20 | 30 | 40 | 50) {
             return Err(Code::INVALID_ARGUMENT);
@@ -70,12 +79,21 @@ exports! {
         let gpus: Vec<Handle> = at_level.map(|(position, _)| call.gpu_handle(position)).collect();
         put_gpus(deviceArray, count, &gpus)
     };
-    query nvmlSystemGetTopologyGpuSet(cpuNumber: u32, count: Out<u32>, deviceArray: Out<Handle>) |call| {
+    query nvmlSystemGetTopologyGpuSet(
+        cpuNumber: u32,
+        count: Out<u32>,
+        deviceArray: Out<Handle>,
+    ) |call| {
         let near = call.visible().filter(|(_, gpu)| call.node().near_cpus(gpu, false).contains(&cpuNumber));
         let gpus: Vec<Handle> = near.map(|(position, _)| call.gpu_handle(position)).collect();
         put_gpus(deviceArray, count, &gpus)
     };
-    query nvmlDeviceGetP2PStatus(device1: Handle, device2: Handle, p2pIndex: u32, p2pStatus: Out<u32>) |call| {
+    query nvmlDeviceGetP2PStatus(
+        device1: Handle,
+        device2: Handle,
+        p2pIndex: u32,
+        p2pStatus: Out<u32>,
+    ) |call| {
         p2pStatus.put(p2p(call, device1, device2, p2pIndex)?)
     };
     query nvmlDeviceOnSameBoard(device1: Handle, device2: Handle, onSameBoard: Out<i32>) |call| {

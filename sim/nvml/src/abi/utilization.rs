@@ -3,7 +3,7 @@
 use nvml_wrapper_sys::bindings::{nvmlSample_t, nvmlUtilization_t, nvmlValue_t};
 
 use super::{
-    dispatch::Call,
+    call::Call,
     export::exports,
     handle::Handle,
     pointer::{Out, put_list},
@@ -90,24 +90,50 @@ fn put_media(
 }
 
 exports! {
-    query nvmlDeviceGetUtilizationRates(device: Handle, utilization: Out<nvmlUtilization_t>) |call| {
+    query nvmlDeviceGetUtilizationRates(
+        device: Handle,
+        utilization: Out<nvmlUtilization_t>,
+    ) |call| {
         call.whole_gpu()?;
         let reading = call.reading()?;
         utilization.put(nvmlUtilization_t { gpu: reading.gpu_percent, memory: reading.memory_percent })
     };
-    query nvmlDeviceGetEncoderUtilization(device: Handle, utilization: Out<u32>, samplingPeriodUs: Out<u32>) |call| {
+    query nvmlDeviceGetEncoderUtilization(
+        device: Handle,
+        utilization: Out<u32>,
+        samplingPeriodUs: Out<u32>,
+    ) |call| {
         put_media(call, |reading| reading.encoder_percent, utilization, samplingPeriodUs)
     };
-    query nvmlDeviceGetDecoderUtilization(device: Handle, utilization: Out<u32>, samplingPeriodUs: Out<u32>) |call| {
+    query nvmlDeviceGetDecoderUtilization(
+        device: Handle,
+        utilization: Out<u32>,
+        samplingPeriodUs: Out<u32>,
+    ) |call| {
         put_media(call, |reading| reading.decoder_percent, utilization, samplingPeriodUs)
     };
-    query nvmlDeviceGetJpgUtilization(device: Handle, utilization: Out<u32>, samplingPeriodUs: Out<u32>) |call| {
+    query nvmlDeviceGetJpgUtilization(
+        device: Handle,
+        utilization: Out<u32>,
+        samplingPeriodUs: Out<u32>,
+    ) |call| {
         put_media(call, |reading| reading.jpeg_percent, utilization, samplingPeriodUs)
     };
-    query nvmlDeviceGetOfaUtilization(device: Handle, utilization: Out<u32>, samplingPeriodUs: Out<u32>) |call| {
+    query nvmlDeviceGetOfaUtilization(
+        device: Handle,
+        utilization: Out<u32>,
+        samplingPeriodUs: Out<u32>,
+    ) |call| {
         put_media(call, |reading| reading.ofa_percent, utilization, samplingPeriodUs)
     };
-    query nvmlDeviceGetSamples(device: Handle, kind: u32, lastSeenTimeStamp: u64, sampleValType: Out<u32>, sampleCount: Out<u32>, samples: Out<nvmlSample_t>) |call| {
+    query nvmlDeviceGetSamples(
+        device: Handle,
+        kind: u32,
+        lastSeenTimeStamp: u64,
+        sampleValType: Out<u32>,
+        sampleCount: Out<u32>,
+        samples: Out<nvmlSample_t>,
+    ) |call| {
         sampleValType.required()?;
         let kept = self::samples(call, kind, lastSeenTimeStamp)?;
         sampleValType.put(VALUE_UINT)?;
@@ -119,14 +145,23 @@ exports! {
     };
 
     // Video encoding sessions do not exist in the simulation; boards without encoders cannot have any.
-    query nvmlDeviceGetEncoderCapacity(device: Handle, encoderQueryType: u32, encoderCapacity: Out<u32>) |call| {
+    query nvmlDeviceGetEncoderCapacity(
+        device: Handle,
+        encoderQueryType: u32,
+        encoderCapacity: Out<u32>,
+    ) |call| {
         match (call.gpu()?.board.engines.encoder, encoderQueryType) {
             (0, _) => Err(Code::NOT_SUPPORTED),
             (_, 0..=2) => encoderCapacity.put(100),
             _ => Err(Code::INVALID_ARGUMENT),
         }
     };
-    query nvmlDeviceGetEncoderStats(device: Handle, sessionCount: Out<u32>, averageFps: Out<u32>, averageLatency: Out<u32>) |call| {
+    query nvmlDeviceGetEncoderStats(
+        device: Handle,
+        sessionCount: Out<u32>,
+        averageFps: Out<u32>,
+        averageLatency: Out<u32>,
+    ) |call| {
         if call.gpu()?.board.engines.encoder == 0 {
             return Err(Code::NOT_SUPPORTED);
         }

@@ -63,15 +63,20 @@ impl Fault {
         }
     }
 
-    fn matches(&self, symbol: &str, gpu: Option<usize>) -> bool {
+    /// Whether the fault is about calls of `symbol` on `gpu`, used up or not.
+    pub fn concerns(&self, symbol: &str, gpu: Option<usize>) -> bool {
         let named = match self.symbol.strip_suffix('*') {
             Some(prefix) => symbol.starts_with(prefix),
             None => symbol == self.symbol,
         };
+        named && (self.gpu.is_none() || self.gpu == gpu)
+    }
+
+    fn matches(&self, symbol: &str, gpu: Option<usize>) -> bool {
         let exhausted = self
             .times
             .is_some_and(|times| self.calls >= self.after.saturating_add(times));
-        named && !exhausted && (self.gpu.is_none() || self.gpu == gpu)
+        self.concerns(symbol, gpu) && !exhausted
     }
 
     fn counts(&self) -> bool {

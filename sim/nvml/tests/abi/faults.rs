@@ -109,6 +109,49 @@ fn a_hanging_call_ends_when_the_fault_is_cleared_and_holds_up_nobody() {
     });
 }
 
+/// A counted hang catches one call and keeps it until that fault is cleared, whatever other faults there are.
+#[test]
+fn a_hang_can_wait_for_its_turn() {
+    let driver = Driver::with("t4-16gb", 1);
+    let gpu = driver.gpu(0).addr();
+    let hang = |symbol: &str| Fault {
+        after: 1,
+        times: Some(1),
+        ..Fault::new(symbol, Effect::Hang)
+    };
+    driver
+        .node
+        .inject(Fault::new("nvmlDeviceGetSerial", Effect::Hang))
+        .unwrap();
+    let id = driver
+        .node
+        .inject(hang("nvmlDeviceGetMinorNumber"))
+        .unwrap();
+    let minor = || {
+        get!(
+            driver,
+            nvmlDeviceGetMinorNumber(std::ptr::without_provenance_mut(gpu))
+        )
+    };
+    assert_eq!(minor(), Ok(0));
+    std::thread::scope(|scope| {
+        let caught = scope.spawn(minor);
+        until("the second call to be counted", || {
+            driver
+                .node
+                .state()
+                .unwrap()
+                .faults
+                .iter()
+                .any(|fault| fault.calls == 2)
+        });
+        assert_eq!(minor(), Ok(0), "the third call passes");
+        assert!(!caught.is_finished());
+        driver.node.clear(id).unwrap();
+        assert_eq!(caught.join().unwrap(), Ok(0));
+    });
+}
+
 #[test]
 fn slow_calls_on_different_gpus_overlap() {
     let driver = Driver::with("h100-sxm5-80gb", 8);

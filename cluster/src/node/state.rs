@@ -99,21 +99,23 @@ impl From<Node> for NodeState {
 
 /// Takes `new` into `seen` unless it is older; the answer is whether anything a part may look at changed.
 pub(super) fn merge(seen: &mut Observed, new: Observed) -> bool {
-    match (&mut *seen, new) {
-        (Observed::Present(old), Observed::Present(new)) => {
-            if new.is_older_than(old) {
-                return false;
-            }
-            let changed = !new.same_content(old);
-            *old = new;
-            changed
-        }
-        (old, new) => {
-            let changed = *old != new;
-            *old = new;
-            changed
-        }
+    if let (Observed::Present(old), Observed::Present(new)) = (&*seen, &new)
+        && new.is_older_than(old)
+    {
+        return false;
     }
+    replace(seen, new)
+}
+
+/// Takes `new` in place of `seen` although it may carry an older version: a cluster that was restored from a backup
+/// counts from an earlier version on.
+pub(super) fn replace(seen: &mut Observed, new: Observed) -> bool {
+    let changed = match (&*seen, &new) {
+        (Observed::Present(old), Observed::Present(new)) => !new.same_content(old),
+        (old, new) => old != new,
+    };
+    *seen = new;
+    changed
 }
 
 #[cfg(test)]
@@ -153,5 +155,14 @@ mod tests {
     ) {
         assert_eq!(merge(&mut seen, new), changed);
         assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_restored_cluster_is_believed() {
+        let mut seen = at("u", "10", "b");
+        assert!(replace(&mut seen, at("u", "4", "a")));
+        assert_eq!(seen, at("u", "4", "a"));
+        assert!(!replace(&mut seen, at("u", "3", "a")));
+        assert_eq!(seen, at("u", "3", "a"));
     }
 }

@@ -9,7 +9,7 @@ use kube::Api;
 use kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::watch::Sender;
 
-use super::state::{Observed, merge};
+use super::state::{Observed, merge, replace};
 
 /// How long a list of one object may take. Silence after it is bounded by the watcher, which asks the server to end a
 /// watch after 290 s and gives up 5 s later.
@@ -38,13 +38,12 @@ pub(super) async fn follow(api: Api<Node>, name: String, seen: Sender<Observed>)
     let mut pause = pauses.build();
     let mut connected = true;
     loop {
-        let trouble = follow_once(&api, &name, |observed| {
+        let trouble = follow_once(&api, &name, &seen, || {
             if !connected {
                 tracing::info!(node = name, "the API server is back");
                 connected = true;
             }
             pause = pauses.build();
-            seen.send_if_modified(|seen| merge(seen, observed));
         })
         .await;
         if connected {
@@ -57,34 +56,78 @@ pub(super) async fn follow(api: Api<Node>, name: String, seen: Sender<Observed>)
 
 /// One watch, from its list to its first error. An expired history (410) is such an error. Beginning again lists the node
 /// anew instead of resuming: for a single object that costs no more, and it cannot miss anything.
-async fn follow_once(api: &Api<Node>, name: &str, mut observed: impl FnMut(Observed)) -> Trouble {
+async fn follow_once(
+    api: &Api<Node>,
+    name: &str,
+    seen: &Sender<Observed>,
+    mut answered: impl FnMut(),
+) -> Trouble {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut events = std::pin::pin!(watcher(api.clone(), config));
-    let mut listed = Observed::Absent;
-    let mut listing = true;
+    let mut listing = Some(Listing::begin(seen));
     loop {
-        let event = if listing {
-            match tokio::time::timeout(LIST_TIMEOUT, events.next()).await {
+        let event = match &listing {
+            Some(_) => match tokio::time::timeout(LIST_TIMEOUT, events.next()).await {
                 Ok(event) => event,
                 Err(_) => return Trouble::ListHangs,
-            }
-        } else {
-            events.next().await
+            },
+            None => events.next().await,
         };
         match event {
-            Some(Ok(Event::Init)) => {
-                listing = true;
-                listed = Observed::Absent;
+            Some(Ok(Event::Init)) => listing = Some(Listing::begin(seen)),
+            Some(Ok(Event::InitApply(node))) => {
+                if let Some(listing) = &mut listing {
+                    listing.node = Observed::Present(node.into());
+                }
             }
-            Some(Ok(Event::InitApply(node))) => listed = Observed::Present(node.into()),
             Some(Ok(Event::InitDone)) => {
-                listing = false;
-                observed(std::mem::replace(&mut listed, Observed::Absent));
+                answered();
+                if let Some(listing) = listing.take() {
+                    listing.end(seen);
+                }
             }
-            Some(Ok(Event::Apply(node))) => observed(Observed::Present(node.into())),
-            Some(Ok(Event::Delete(_))) => observed(Observed::Absent),
+            Some(Ok(Event::Apply(node))) => {
+                answered();
+                take_in(seen, Observed::Present(node.into()));
+            }
+            Some(Ok(Event::Delete(_))) => {
+                answered();
+                take_in(seen, Observed::Absent);
+            }
             Some(Err(error)) => return error.into(),
             None => return Trouble::Ended,
         }
+    }
+}
+
+fn take_in(seen: &Sender<Observed>, observed: Observed) {
+    seen.send_if_modified(|seen| merge(seen, observed));
+}
+
+/// A list under way. `Event::Init` comes before its request is sent.
+struct Listing {
+    known: Observed,
+    node: Observed,
+}
+
+impl Listing {
+    fn begin(seen: &Sender<Observed>) -> Self {
+        Self {
+            known: seen.borrow().clone(),
+            node: Observed::Absent,
+        }
+    }
+
+    /// A list is a consistent read: if nothing was written here since it began, what it says is later than what was known,
+    /// whatever the versions look like.
+    fn end(self, seen: &Sender<Observed>) {
+        let Self { known, node } = self;
+        seen.send_if_modified(|seen| {
+            if *seen == known {
+                replace(seen, node)
+            } else {
+                merge(seen, node)
+            }
+        });
     }
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use sim_nvml::{
     admin::{SimulatedNode, WorkloadSpec},
     boards,
-    model::{Load, gpu::PciAddress, latency::Latency},
+    model::{Load, PciAddress, latency::Latency},
     presets::{self, NodeSpec},
 };
 

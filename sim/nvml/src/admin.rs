@@ -1,7 +1,12 @@
-//! What people and tests do to a simulated node: make it, look at it, break it, put load on it, reset it, reboot it.
+//! What people and tests do to a simulated node: make it, look at it, and, in the modules below, break it, put load on it,
+//! reset it, reboot it.
 //!
 //! The one way in for `lathe sim` and for tests; everything goes through the store, so that every process that uses the
 //! node sees it.
+
+mod driver;
+mod faults;
+mod workloads;
 
 use std::{
     env, fs, io,
@@ -13,22 +18,16 @@ use std::{
 
 use crate::{
     Code, Store, library,
-    model::{
-        DriverState, Fault, Load, Node, PciAddress, Workload,
-        fabric::FabricState,
-        health::{EccError, Throttle, XID_FALLEN},
-        latency::{Class, Latency},
-    },
+    model::{ComputeMode, Node, PciAddress, latency::Latency},
     presets::{self, NodeSpec},
-    store::{now_us, start_time},
+    store::now_us,
     trace,
 };
 
+pub use workloads::WorkloadSpec;
+
 /// Where the driver library and the node's state lie, relative to the root.
 pub const LIBRARY_FOLDER: &str = "usr/lib/x86_64-linux-gnu";
-
-/// Simulated processes get ids from here on, above what Linux gives out by default.
-const FIRST_SIMULATED_PID: u32 = 5_000_000;
 
 /// An action on a node that failed.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +65,24 @@ pub enum Error {
     /// A workload on a partitioned GPU must name an instance.
     #[error("GPU {0} is partitioned: name the instance to run in")]
     Partitioned(usize),
+    /// The compute mode lets no further process in.
+    #[error("GPU {gpu} is in compute mode {mode:?}: no further process may use it")]
+    ComputeMode {
+        /// Position of the GPU.
+        gpu: usize,
+        /// Its mode, or that of the instance.
+        mode: ComputeMode,
+    },
+    /// More memory than is free.
+    #[error("GPU {gpu} has {free_mib} MiB free there, not {wanted_mib}")]
+    Memory {
+        /// Position of the GPU.
+        gpu: usize,
+        /// What the workload wants.
+        wanted_mib: u64,
+        /// What is left.
+        free_mib: u64,
+    },
     /// No such process.
     #[error("no process {0} runs on the node")]
     NoProcess(u32),
@@ -104,27 +121,6 @@ fn refused(call: &'static str) -> impl Fn(Code) -> Error {
         };
         Error::Refused { call, code, hint }
     }
-}
-
-/// What a workload is to be.
-#[derive(Clone, Debug, Default)]
-pub struct WorkloadSpec {
-    /// Position of the GPU.
-    pub gpu: usize,
-    /// GPU instance and compute instance; absent for the whole GPU.
-    pub instance: Option<(u32, u32)>,
-    /// Memory, MiB.
-    pub memory_mib: u64,
-    /// What it does.
-    pub load: Load,
-    /// Command; `workload` when empty.
-    pub name: String,
-    /// A real process: the workload ends with it. Absent for a process that exists only in the simulation.
-    pub pid: Option<u32>,
-    /// Whether it is a graphics client.
-    pub graphics: bool,
-    /// Whether it runs through MPS.
-    pub mps: bool,
 }
 
 /// A simulated node on disk.
@@ -247,237 +243,12 @@ impl SimulatedNode {
         self.store.update(change)?
     }
 
-    /// Injects a fault into calls and returns its id.
-    pub fn inject(&self, fault: Fault) -> Result<u64, Error> {
-        if let Some(gpu) = fault.gpu {
-            self.on_gpu(gpu, |node, _| node.inject(fault))
-        } else {
-            Ok(self.store.update(|node| node.inject(fault))?)
-        }
-    }
-
-    /// Clears one fault of calls.
-    pub fn clear(&self, id: u64) -> Result<(), Error> {
-        if self.store.update(|node| node.clear_fault(id))? {
-            Ok(())
-        } else {
-            Err(Error::NoFault(id))
-        }
-    }
-
-    /// Clears all faults of calls, and of the hardware all but what only a reset or reboot mends.
-    pub fn clear_all(&self) -> Result<(), Error> {
-        Ok(self.store.update(|node| {
-            node.faults.clear();
-            if node.driver.state == DriverState::Mismatch {
-                node.driver.state = DriverState::Loaded;
-            }
-            for gpu in &mut node.gpus {
-                gpu.throttle = Throttle::default();
-                gpu.health.reset_refused = false;
-                gpu.health.inforom_corrupt = false;
-                gpu.mig.stuck = false;
-            }
-        })?)
-    }
-
-    /// Raises an XID on a GPU or on one of its instances. XID 79 makes the GPU fall off the bus.
-    pub fn xid(&self, gpu: usize, xid: u64, instance: Option<(u32, u32)>) -> Result<(), Error> {
-        self.on_gpu(gpu, |node, now| {
-            node.raise_xid(
-                gpu,
-                xid,
-                instance.map(|(gi, _)| gi),
-                instance.map(|(_, ci)| ci),
-                now,
-            )
-        })
-    }
-
-    /// Raises memory errors on a GPU.
-    pub fn ecc(&self, gpu: usize, error: EccError, count: u64) -> Result<(), Error> {
-        self.on_gpu(gpu, |node, now| node.raise_ecc(gpu, error, count, now))
-    }
-
-    /// Makes rows of a GPU wait for a reset to be remapped.
-    pub fn row_remap(&self, gpu: usize, rows: u32) -> Result<(), Error> {
-        self.on_gpu(gpu, |node, now| node.raise_row_remap(gpu, rows, now))
-    }
-
-    /// Makes every call on a GPU answer GPU_IS_LOST until a reset.
-    pub fn lose(&self, gpu: usize) -> Result<(), Error> {
-        self.on_gpu(gpu, |node, _| node.gpus[gpu].health.lost = true)
-    }
-
-    /// Makes a GPU fall off the bus: lost to those who know it, absent to those who come later.
-    pub fn fall_off(&self, gpu: usize) -> Result<(), Error> {
-        self.xid(gpu, XID_FALLEN, None)
-    }
-
-    /// Holds a GPU's clocks down.
-    pub fn throttle(&self, gpu: usize, throttle: Throttle) -> Result<(), Error> {
-        self.on_gpu(gpu, |node, _| node.gpus[gpu].throttle = throttle)
-    }
-
-    /// Makes resets of a GPU fail, or work again.
-    pub fn refuse_reset(&self, gpu: usize, refuse: bool) -> Result<(), Error> {
-        self.on_gpu(gpu, |node, _| node.gpus[gpu].health.reset_refused = refuse)
-    }
-
-    /// Makes MIG mode changes of a GPU stay pending, or work again.
-    pub fn stick_mig_mode(&self, gpu: usize, stuck: bool) -> Result<(), Error> {
-        self.on_gpu(gpu, |node, _| node.gpus[gpu].mig.stuck = stuck)
-    }
-
-    /// Corrupts a GPU's InfoROM, or mends it.
-    pub fn corrupt_inforom(&self, gpu: usize, corrupt: bool) -> Result<(), Error> {
-        self.on_gpu(gpu, |node, _| {
-            node.gpus[gpu].health.inforom_corrupt = corrupt
-        })
-    }
-
-    /// Takes an NVLink of a GPU down or up. `errors` are added to its CRC and replay counters.
-    pub fn nvlink(&self, gpu: usize, link: usize, up: bool, errors: u64) -> Result<(), Error> {
-        self.on_gpu(gpu, |node, _| {
-            let found = node.gpus[gpu]
-                .links
-                .get_mut(link)
-                .ok_or(Error::NoLink { gpu, link })?;
-            found.up = up;
-            found.errors.crc_flit += errors;
-            found.errors.replay += errors;
-            Ok(())
-        })?
-    }
-
-    /// Sets the state of a GPU's fabric registration and its health mask.
-    pub fn fabric(&self, gpu: usize, state: FabricState, health: Option<u32>) -> Result<(), Error> {
-        self.on_gpu(gpu, |node, _| {
-            let fabric = &mut node.gpus[gpu].fabric;
-            fabric.state = state;
-            fabric.health = health.unwrap_or(fabric.health);
-        })
-    }
-
     /// Steps the node's clock forward.
     pub fn step(&self, by: Duration) -> Result<(), Error> {
         let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
         Ok(self
             .store
             .update(|node| node.clock_offset_us = node.clock_offset_us.saturating_add(micros))?)
-    }
-
-    /// Runs a workload and returns its process id.
-    pub fn run_workload(&self, spec: WorkloadSpec) -> Result<u32, Error> {
-        let start = match spec.pid {
-            Some(pid) => Some(start_time(pid).ok_or(Error::NoProcess(pid))?),
-            None => None,
-        };
-        self.on_gpu(spec.gpu, |node, now| {
-            let gpu = &node.gpus[spec.gpu];
-            match spec.instance {
-                Some((instance, compute)) => {
-                    let found = gpu
-                        .instance(instance)
-                        .and_then(|found| found.compute_by_id(compute));
-                    found.ok_or(Error::NoInstance {
-                        gpu: spec.gpu,
-                        instance,
-                        compute,
-                    })?;
-                }
-                None if gpu.mig.current => return Err(Error::Partitioned(spec.gpu)),
-                None => {}
-            }
-            let taken = |pid: u32| node.workloads.iter().any(|workload| workload.pid == pid);
-            let pid = match spec.pid {
-                Some(pid) => pid,
-                None => (FIRST_SIMULATED_PID..)
-                    .find(|pid| !taken(*pid))
-                    .unwrap_or(u32::MAX),
-            };
-            node.workloads.push(Workload {
-                pid,
-                start,
-                name: if spec.name.is_empty() {
-                    "workload".to_owned()
-                } else {
-                    spec.name
-                },
-                gpu: spec.gpu,
-                instance: spec.instance.map(|(instance, _)| instance),
-                compute: spec.instance.map(|(_, compute)| compute),
-                memory_mib: spec.memory_mib,
-                load: spec.load,
-                graphics: spec.graphics,
-                mps: spec.mps,
-                since_us: now,
-            });
-            Ok(pid)
-        })?
-    }
-
-    /// Stops the workloads of a process.
-    pub fn stop_workload(&self, pid: u32) -> Result<(), Error> {
-        let stopped = self.store.update(|node| {
-            let before = node.workloads.len();
-            node.workloads.retain(|workload| workload.pid != pid);
-            node.workloads.len() != before
-        })?;
-        if stopped {
-            Ok(())
-        } else {
-            Err(Error::NoProcess(pid))
-        }
-    }
-
-    /// Registers a running process as one that holds the GPUs, like a monitoring daemon.
-    pub fn hold(&self, pid: u32) -> Result<(), Error> {
-        let start = start_time(pid).ok_or(Error::NoProcess(pid))?;
-        Ok(self.store.update(|node| node.register(pid, start, true))?)
-    }
-
-    /// Ends the hold of a process.
-    pub fn release(&self, pid: u32) -> Result<(), Error> {
-        Ok(self.store.update(|node| node.unregister(pid))?)
-    }
-
-    /// Resets a GPU. Takes the time that the node's latency says.
-    pub fn reset(&self, gpu: usize) -> Result<(), Error> {
-        let node = self.state()?;
-        std::thread::sleep(node.latency.of_class(Class::Reset));
-        self.on_gpu(gpu, |node, _| node.reset(gpu, std::process::id()))?
-            .map_err(refused("GPU reset"))
-    }
-
-    /// Unloads the driver.
-    pub fn unload_driver(&self) -> Result<(), Error> {
-        self.store
-            .update(|node| node.unload_driver(std::process::id()))?
-            .map_err(refused("driver unload"))
-    }
-
-    /// Loads the driver.
-    pub fn load_driver(&self) -> Result<(), Error> {
-        Ok(self.store.update(|node| node.load_driver(now_us(node)))?)
-    }
-
-    /// Unloads the driver and loads it again.
-    pub fn reload_driver(&self) -> Result<(), Error> {
-        self.unload_driver()?;
-        self.load_driver()
-    }
-
-    /// Makes the kernel module's version differ from the library's, as after an upgrade without a reload.
-    pub fn mismatch_driver(&self) -> Result<(), Error> {
-        Ok(self
-            .store
-            .update(|node| node.driver.state = DriverState::Mismatch)?)
-    }
-
-    /// Reboots the node.
-    pub fn reboot(&self) -> Result<(), Error> {
-        Ok(self.store.update(|node| node.reboot(now_us(node)))?)
     }
 
     /// Sets how long calls take.

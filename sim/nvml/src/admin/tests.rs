@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
+use crate::model::health::EccError;
 
 /// A node whose library is an empty file: nothing here loads it.
 pub(crate) fn node(spec: &NodeSpec) -> (tempfile::TempDir, SimulatedNode) {
@@ -332,4 +333,59 @@ fn a_broken_off_creation_can_be_repeated() {
     let spec = NodeSpec::preset("mixed").unwrap();
     let node = SimulatedNode::create_with(&folder.path().join("root"), &spec, &library).unwrap();
     assert!(node.library_folder().join("libnvidia-ml.so.1").is_file());
+}
+
+#[test]
+fn workloads_need_free_memory_and_a_compute_mode_that_lets_them_in() {
+    let (_folder, node) = dgx_h100();
+    let wanting = |memory_mib| WorkloadSpec {
+        memory_mib,
+        ..WorkloadSpec::default()
+    };
+    // 81559 MiB less the 480 that the driver keeps.
+    assert!(matches!(
+        node.run_workload(wanting(81_080)),
+        Err(Error::Memory {
+            free_mib: 81_079,
+            ..
+        })
+    ));
+    node.run_workload(wanting(81_000)).unwrap();
+    assert!(matches!(
+        node.run_workload(wanting(80)),
+        Err(Error::Memory { free_mib: 79, .. })
+    ));
+    node.run_workload(wanting(79)).unwrap();
+    node.store()
+        .update(|node| node.gpus[0].modes.compute = ComputeMode::ExclusiveProcess)
+        .unwrap();
+    assert!(matches!(
+        node.run_workload(wanting(0)),
+        Err(Error::ComputeMode { .. })
+    ));
+    node.store()
+        .update(|node| node.gpus[1].modes.compute = ComputeMode::Prohibited)
+        .unwrap();
+    let other = WorkloadSpec {
+        gpu: 1,
+        ..WorkloadSpec::default()
+    };
+    assert!(matches!(
+        node.run_workload(other),
+        Err(Error::ComputeMode { .. })
+    ));
+}
+
+#[test]
+fn links_come_back_when_faults_are_cleared() {
+    let (_folder, node) = dgx_h100();
+    node.nvlink(0, 3, false, 5).unwrap();
+    let link = node.state().unwrap().gpus[0].links[3].clone();
+    assert_eq!((link.up, link.errors.crc_flit), (false, 5));
+    assert!(matches!(
+        node.nvlink(0, 18, false, 0),
+        Err(Error::NoLink { .. })
+    ));
+    node.clear_all().unwrap();
+    assert!(node.state().unwrap().gpus[0].links[3].up);
 }

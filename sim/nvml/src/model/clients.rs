@@ -85,10 +85,18 @@ impl Node {
         self.has_holder(caller) || self.workloads_on(gpu).next().is_some()
     }
 
-    /// Registers a process that initialised the library; a second registration only updates it.
+    /// Registers a process that initialised the library or holds the GPUs. A process that holds them goes on to, whatever it
+    /// registers as later.
     pub fn register(&mut self, pid: u32, start: u64, holder: bool) {
         match self.clients.iter_mut().find(|client| client.pid == pid) {
-            Some(client) => *client = Client { pid, start, holder },
+            Some(client) => {
+                let held = client.holder && client.start == start;
+                *client = Client {
+                    pid,
+                    start,
+                    holder: holder || held,
+                };
+            }
             None => self.clients.push(Client { pid, start, holder }),
         }
     }
@@ -158,6 +166,16 @@ mod tests {
         assert!(node.is_held(0, 99) && !node.is_held(1, 99));
         node.register(10, 1, true);
         assert!(node.is_held(1, 99));
+    }
+
+    #[test]
+    fn a_holder_that_registers_again_still_holds_and_a_reused_pid_does_not() {
+        let mut node = Node::default();
+        node.register(10, 1, true);
+        node.register(10, 1, false);
+        assert!(node.has_holder(99));
+        node.register(10, 2, false);
+        assert!(!node.has_holder(99));
     }
 
     #[test]

@@ -1,19 +1,17 @@
-//! MIG as the driver does it: modes, instances, placements, capacity.
+//! MIG as the driver does it: modes, GPU instances, placements, capacity; compute instances are in `compute`.
 //!
 //! Pure changes of the state. They know the rules and the codes, not the C ABI, permissions or time.
 
 use super::{
     Node,
-    board::{ComputeProfile, Engines, InstanceProfile},
+    board::{Engines, InstanceProfile},
     events::{Event, kind},
-    gpu::{ComputeInstance, Gpu, GpuInstance, Placement},
+    gpu::{Gpu, GpuInstance, Placement},
 };
 use crate::Code;
 
 /// GPU instances a driver keeps track of per GPU (ids 0 to 14).
 pub const MAX_INSTANCES: usize = 15;
-/// Compute instances a driver keeps track of per GPU instance.
-pub const MAX_COMPUTE: usize = 8;
 
 impl InstanceProfile {
     /// Every placement on an empty GPU, ascending by start.
@@ -21,16 +19,6 @@ impl InstanceProfile {
         self.starts.iter().map(|start| Placement {
             start: *start,
             size: self.size,
-        })
-    }
-}
-
-impl ComputeProfile {
-    /// Every placement in an empty GPU instance, ascending by start.
-    pub fn placements(&self) -> impl Iterator<Item = Placement> {
-        self.starts.iter().map(|start| Placement {
-            start: *start,
-            size: self.slices,
         })
     }
 }
@@ -162,66 +150,6 @@ impl Gpu {
         let instance = self.instance(instance).ok_or(Code::NOT_FOUND)?;
         Ok((instance, self.profile_of(instance).ok_or(Code::UNKNOWN)?))
     }
-
-    /// Placements of a compute-instance profile in an empty GPU instance.
-    pub fn compute_possible_placements(
-        &self,
-        instance: u32,
-        profile_id: u32,
-    ) -> Result<Vec<Placement>, Code> {
-        let (_, profile) = self.instance_profile(instance)?;
-        Ok(profile
-            .compute_by_id(profile_id)
-            .ok_or(Code::INVALID_ARGUMENT)?
-            .placements()
-            .collect())
-    }
-
-    /// How many more compute instances of a profile fit into a GPU instance now.
-    pub fn compute_remaining_capacity(&self, instance: u32, profile_id: u32) -> Result<u32, Code> {
-        let (instance, profile) = self.instance_profile(instance)?;
-        let compute = profile
-            .compute_by_id(profile_id)
-            .ok_or(Code::INVALID_ARGUMENT)?;
-        let mut taken: Vec<Placement> = instance
-            .compute
-            .iter()
-            .map(|compute| compute.placement)
-            .collect();
-        let before = taken.len();
-        for placement in compute.placements() {
-            if taken.len() < MAX_COMPUTE && !taken.iter().any(|other| other.overlaps(&placement)) {
-                taken.push(placement);
-            }
-        }
-        Ok((taken.len() - before) as u32)
-    }
-}
-
-/// The free placement that blocks least of what else would still fit: the sum, over all profiles, of the slices of the
-/// free placements it overlaps. Ties go to the lowest start.
-fn cheapest(
-    instance: &GpuInstance,
-    profile: &InstanceProfile,
-    compute: &ComputeProfile,
-) -> Option<Placement> {
-    let free = |placement: &Placement| {
-        !instance
-            .compute
-            .iter()
-            .any(|other| other.placement.overlaps(placement))
-    };
-    let cost = |placement: &Placement| -> u32 {
-        let others = profile.compute.iter().flat_map(ComputeProfile::placements);
-        others
-            .filter(|other| free(other) && other.overlaps(placement))
-            .map(|other| other.size)
-            .sum()
-    };
-    compute
-        .placements()
-        .filter(free)
-        .min_by_key(|placement| (cost(placement), placement.start))
 }
 
 impl Node {
@@ -347,93 +275,6 @@ impl Node {
         Ok(())
     }
 
-    /// Creates a compute instance in a GPU instance and returns its id.
-    pub fn create_compute_instance(
-        &mut self,
-        gpu: usize,
-        instance: u32,
-        profile_id: u32,
-        placement: Option<Placement>,
-        now_us: u64,
-    ) -> Result<u32, Code> {
-        let state = self.gpu_ref(gpu)?;
-        let (found, profile) = state.instance_profile(instance)?;
-        let compute = profile
-            .compute_by_id(profile_id)
-            .ok_or(Code::INVALID_ARGUMENT)?;
-        if placement.is_some_and(|wanted| !compute.placements().any(|offered| offered == wanted)) {
-            return Err(Code::INVALID_ARGUMENT);
-        }
-        let chosen = placement
-            .or_else(|| cheapest(found, profile, compute))
-            .ok_or(Code::INSUFFICIENT_RESOURCES)?;
-        let busy = found
-            .compute
-            .iter()
-            .any(|other| other.placement.overlaps(&chosen));
-        if busy || found.compute.len() >= MAX_COMPUTE {
-            return Err(Code::INSUFFICIENT_RESOURCES);
-        }
-        let id = lowest_free(found.compute.iter().map(|compute| compute.id));
-        let index = lowest_free(state.mig_devices().map(|(_, compute)| compute.index));
-        let created = ComputeInstance {
-            id,
-            profile: profile_id,
-            placement: chosen,
-            index,
-        };
-        let state = self.gpu_mut(gpu)?;
-        if let Some(found) = state
-            .mig
-            .instances
-            .iter_mut()
-            .find(|other| other.id == instance)
-        {
-            found.compute.push(created);
-            found.compute.sort_by_key(|compute| compute.id);
-        }
-        self.note_mig_change(gpu, now_us);
-        Ok(id)
-    }
-
-    /// Destroys a compute instance without processes.
-    pub fn destroy_compute_instance(
-        &mut self,
-        gpu: usize,
-        instance: u32,
-        compute: u32,
-        now_us: u64,
-    ) -> Result<(), Code> {
-        let state = self.gpu_ref(gpu)?;
-        state.require_mig()?;
-        state
-            .instance(instance)
-            .and_then(|found| found.compute_by_id(compute))
-            .ok_or(Code::NOT_FOUND)?;
-        if self
-            .workloads_in(gpu, instance, Some(compute))
-            .next()
-            .is_some()
-        {
-            return Err(Code::IN_USE);
-        }
-        let state = self.gpu_mut(gpu)?;
-        if let Some(found) = state
-            .mig
-            .instances
-            .iter_mut()
-            .find(|other| other.id == instance)
-        {
-            found.compute.retain(|other| other.id != compute);
-        }
-        state
-            .modes
-            .mig_compute
-            .remove(&format!("{instance}/{compute}"));
-        self.note_mig_change(gpu, now_us);
-        Ok(())
-    }
-
     /// The MIG device with this index: GPU-instance id and compute-instance id.
     pub fn mig_device(&self, gpu: usize, index: u32) -> Result<(u32, u32), Code> {
         let state = self.gpu_ref(gpu)?;
@@ -463,10 +304,7 @@ impl Node {
     }
 }
 
-fn lowest_free(taken: impl Iterator<Item = u32>) -> u32 {
-    let taken: Vec<u32> = taken.collect();
-    (0..).find(|id| !taken.contains(id)).unwrap_or(u32::MAX)
-}
+mod compute;
 
 #[cfg(test)]
 mod tests;

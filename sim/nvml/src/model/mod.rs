@@ -16,6 +16,7 @@ pub mod lifecycle;
 pub mod load;
 pub mod mig;
 pub mod nvlink;
+pub mod pci;
 pub mod topology;
 pub mod uuid;
 
@@ -27,8 +28,9 @@ pub use board::Board;
 pub use clients::{Client, Workload};
 pub use events::Event;
 pub use faults::{Action, Effect, Fault};
-pub use gpu::{ComputeInstance, ComputeMode, Gpu, GpuInstance, PciAddress, Placement};
+pub use gpu::{ComputeInstance, ComputeMode, Gpu, GpuInstance, Placement};
 pub use load::Load;
+pub use pci::PciAddress;
 
 /// Whether the driver answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

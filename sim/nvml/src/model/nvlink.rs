@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::gpu::PciAddress;
+use super::pci::PciAddress;
 
 /// What a link leads to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

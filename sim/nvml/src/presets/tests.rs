@@ -4,6 +4,7 @@
 use rstest::rstest;
 
 use super::*;
+use crate::model::{Node, nvlink::Remote};
 
 fn build(name: &str) -> Node {
     NodeSpec::preset(name).unwrap().build(0).unwrap()

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use sim_nvml::library;
 
+use crate::driver::{Driver, get};
+
 const LIST: &str = include_str!("../../symbols.txt");
 
 fn listed() -> BTreeSet<String> {
@@ -115,6 +117,77 @@ fn every_function_but_two_wants_an_initialised_library() {
             function(0, 0, 0, 0, 0, 0)
         };
         assert_eq!(result, 1, "{name}");
+    }
+}
+
+/// Null where a pointer belongs, zero where a number does, and as the first argument every kind of handle there is.
+#[test]
+fn no_function_crashes_on_nulls() {
+    let driver = Driver::with("h100-sxm5-80gb", 1);
+    // SAFETY: the library is loaded; it is the node's, so handles of this driver are good there.
+    let library =
+        unsafe { libloading::Library::new(driver.node.library_folder().join("libnvidia-ml.so.1")) }
+            .unwrap();
+    let gpu = driver.partitioned(0);
+    let instance = get!(driver, nvmlDeviceCreateGpuInstance(gpu, 19)).unwrap();
+    let compute = get!(driver, nvmlGpuInstanceCreateComputeInstance(instance, 0)).unwrap();
+    let mig = get!(driver, nvmlDeviceGetMigDeviceHandleByIndex(gpu, 0)).unwrap();
+    let set = get!(driver, nvmlEventSetCreate()).unwrap();
+    let sample = get!(driver, nvmlGpmSampleAlloc()).unwrap();
+    let handles = [
+        0,
+        gpu.addr(),
+        mig.addr(),
+        compute.addr(),
+        instance.addr(),
+        set.addr(),
+        sample.addr(),
+    ];
+    for name in listed() {
+        if name.starts_with("nvmlInit") || name == "nvmlShutdown" || name == "nvmlErrorString" {
+            continue;
+        }
+        for handle in handles {
+            // A handle where the function wants a pointer would be an address that nobody gave: no caller's contract.
+            let takes_handle = [
+                "nvmlDevice",
+                "nvmlGpuInstance",
+                "nvmlComputeInstance",
+                "nvmlEventSet",
+                "nvmlGpmSample",
+            ];
+            let takes_pointer = [
+                "Drain",
+                "RemoveGpu",
+                "Discover",
+                "GetCount",
+                "HandleBy",
+                "SetCreate",
+                "SampleAlloc",
+            ];
+            let wants = |words: &[&str], test: fn(&str, &str) -> bool| {
+                words.iter().any(|word| test(&name, word))
+            };
+            let fits = wants(&takes_handle, |name, word| name.starts_with(word))
+                && !wants(&takes_pointer, |name, word| name.contains(word));
+            if handle != 0 && !fits {
+                continue;
+            }
+            // SAFETY: handles are numbers, pointers are null, and what is beyond the arguments is ignored.
+            let result = unsafe {
+                let function: libloading::Symbol<
+                    '_,
+                    unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> u32,
+                > = library.get(name.as_bytes()).unwrap();
+                function(handle, 0, 0, 0, 0, 0)
+            };
+            // UNKNOWN is what a panic turns into.
+            let code = sim_nvml::Code(result);
+            assert!(
+                code.name().is_some() && result != 999,
+                "{name} with {handle:#x}: {code}"
+            );
+        }
     }
 }
 

@@ -45,8 +45,8 @@ async fn a_label_becomes_a_layout() {
     assert_eq!(
         rig.events(),
         [
-            "Normal MigConfigStarted all-1g.10gb: changing GPUs 0, 1",
-            "Normal MigConfigApplied all-1g.10gb: changed GPUs 0, 1 in # s",
+            "Normal MigConfigStarted all-1g.10gb: changing GPUs 0-1",
+            "Normal MigConfigApplied all-1g.10gb: changed GPUs 0-1 in # s",
         ]
     );
     assert_eq!(rig.layout_changes(), 1);
@@ -89,6 +89,19 @@ async fn an_unknown_name_fails_with_the_nearest_ones_and_touches_nothing() {
     assert!(events[0].contains("all-1g.10gb"), "{events:?}");
 }
 
+#[tokio::test]
+async fn a_name_like_no_other_fails_with_the_whole_choice() {
+    let mut rig = Rig::start(Setup::default()).await;
+    rig.label("production").await;
+    rig.until_state("failed").await;
+    rig.until(|rig| !rig.events().is_empty()).await;
+    rig.stop().await;
+    let event = rig.events().remove(0);
+    for name in ["all-1g.10gb", "all-3g.40gb", "all-balanced", "all-disabled"] {
+        assert!(event.contains(name), "{name} is missing in {event}");
+    }
+}
+
 const TOO_MUCH: &str = "version: v1\nmig-configs:\n  too-much:\n  - devices: [1]\n    mig-enabled: true\n    mig-devices: {3g.40gb: 3}\n";
 
 #[tokio::test]
@@ -120,6 +133,7 @@ async fn a_bad_config_file_fails_and_its_repair_is_noticed(
     let mut rig = Rig::start(Setup::default().with_file(content).retrying_after(SLOW)).await;
     rig.label("a").await;
     rig.until_state("failed").await;
+    rig.until(|rig| !rig.events().is_empty()).await;
     assert!(rig.events()[0].contains(named), "{:?}", rig.events());
     rig.write_file("version: v1\nmig-configs:\n  a:\n  - devices: [0]\n    mig-enabled: true\n    mig-devices: {7g.80gb: 1}\n");
     rig.until_state("success").await;
@@ -151,6 +165,7 @@ async fn a_workload_blocks_until_it_ends() {
     rig.until_state("failed").await;
     assert_eq!(rig.mutations(), Vec::<String>::new());
     assert_eq!(rig.instances(), [1, 1]);
+    rig.until(|rig| rig.count_of("MigConfigFailed") == 1).await;
     let event = rig.events().pop().unwrap();
     for part in [
         "Warning MigConfigFailed",
@@ -181,15 +196,17 @@ async fn a_workload_that_cannot_be_watched_is_asked_after_again() {
     // While it lasts, tries change neither GPUs nor the label.
     rig.node.set_trace(true).unwrap();
     rig.node.clear_trace().unwrap();
-    let states = rig.states().len();
     let tries = rig.checks();
     rig.until(|rig| rig.checks() > tries + 3).await;
     assert_eq!(rig.mutations(), Vec::<String>::new());
-    assert_eq!(rig.states().len(), states);
     rig.node.stop_workload(pid).unwrap();
     rig.until_state("success").await;
     assert_eq!(rig.instances(), [7, 7]);
     rig.stop().await;
+    assert_eq!(
+        rig.states(),
+        ["pending", "success", "failed", "pending", "success"]
+    );
 }
 
 #[tokio::test]

@@ -168,7 +168,8 @@ exports! {
             return Err(Code::NOT_FOUND);
         }
         let ClockRange { idle, max } = gpu.board.clocks.graphics;
-        let steps: Vec<u32> = (0..=max.saturating_sub(idle) / GRAPHICS_STEP).map(|step| max - step * GRAPHICS_STEP).collect();
+        let count_of_steps = max.saturating_sub(idle) / GRAPHICS_STEP;
+        let steps: Vec<u32> = (0..=count_of_steps).map(|step| max - step * GRAPHICS_STEP).collect();
         put_list(clocksMHz, count, &steps)
     };
     mutation nvmlDeviceSetGpuLockedClocks(
@@ -238,7 +239,12 @@ exports! {
     ) |call| {
         call.whole_gpu()?;
         let reading = call.reading()?;
-        let absent = nvmlGpuDynamicPstatesInfo_st__bindgen_ty_1 { bIsPresent: 0, percentage: 0, incThreshold: 0, decThreshold: 0 };
+        let absent = nvmlGpuDynamicPstatesInfo_st__bindgen_ty_1 {
+            bIsPresent: 0,
+            percentage: 0,
+            incThreshold: 0,
+            decThreshold: 0,
+        };
         let mut utilization = [absent; 8];
         // Domains: graphics engine, frame buffer, video engine.
         let percentages = [reading.gpu_percent, reading.memory_percent, reading.decoder_percent];

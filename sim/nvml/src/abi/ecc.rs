@@ -237,14 +237,19 @@ exports! {
     ) |call| {
         let gpu = call.gpu()?;
         gpu.board.row_remap_banks.ok_or(Code::NOT_SUPPORTED)?;
-        unrepairableMemoryStatus.put(nvmlUnrepairableMemoryStatus_v1_t { bUnrepairableMemory: gpu.remap.failure.into() })
+        let failed = gpu.remap.failure.into();
+        unrepairableMemoryStatus.put(nvmlUnrepairableMemoryStatus_v1_t { bUnrepairableMemory: failed })
     };
     query nvmlDeviceGetRepairStatus(
         device: Handle,
         repairStatus: Out<nvmlRepairStatus_v1_t>,
     ) |call| {
         call.gpu()?.board.row_remap_banks.ok_or(Code::NOT_SUPPORTED)?;
-        put_versioned(repairStatus, 1, |version| nvmlRepairStatus_v1_t { version, bChannelRepairPending: 0, bTpcRepairPending: 0 })
+        put_versioned(repairStatus, 1, |version| nvmlRepairStatus_v1_t {
+            version,
+            bChannelRepairPending: 0,
+            bTpcRepairPending: 0,
+        })
     };
 
     // No simulated error retires a page.

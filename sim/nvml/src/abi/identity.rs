@@ -334,7 +334,8 @@ exports! {
     ) |call| {
         let gpu = call.gpu()?;
         match scope {
-            SCOPE_NODE | SCOPE_SOCKET => put_bits(cpuSet, cpuSetSize, call.node().near_cpus(gpu, scope == SCOPE_SOCKET)),
+            SCOPE_NODE => put_bits(cpuSet, cpuSetSize, call.node().near_cpus(gpu, false)),
+            SCOPE_SOCKET => put_bits(cpuSet, cpuSetSize, call.node().near_cpus(gpu, true)),
             _ => Err(Code::INVALID_ARGUMENT),
         }
     };

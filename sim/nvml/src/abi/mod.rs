@@ -1,8 +1,8 @@
 //! The C interface: every function of the NVML header, exported.
 //!
-//! A function is a line of a table (`export`), its call goes one way (`dispatch`) and sees the node through `call`, its pointers are checked types
-//! (`pointer`), its handles are numbers (`handle`), and its answer comes from the model. The rules of the hardware are
-//! not here.
+//! A function is a line of a table (`export`), its call goes one way (`dispatch`) and sees the node through `call`, its
+//! pointers are checked types (`pointer`), its handles are numbers (`handle`), and its answer comes from the model. The
+//! rules of the hardware are not here.
 
 mod argument;
 mod call;

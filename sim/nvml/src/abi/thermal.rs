@@ -99,7 +99,13 @@ exports! {
             currentTemp: call.reading()?.temperature as i32,
             target: TARGET_GPU,
         };
-        let none = nvmlGpuThermalSettings_t__bindgen_ty_1 { controller: 0, defaultMinTemp: 0, defaultMaxTemp: 0, currentTemp: 0, target: 0 };
+        let none = nvmlGpuThermalSettings_t__bindgen_ty_1 {
+            controller: 0,
+            defaultMinTemp: 0,
+            defaultMaxTemp: 0,
+            currentTemp: 0,
+            target: 0,
+        };
         pThermalSettings.put(nvmlGpuThermalSettings_t { count: 1, sensor: [sensor, none, none] })
     };
     query nvmlDeviceGetNumFans(

@@ -75,7 +75,9 @@ exports! {
             return Err(Code::INVALID_ARGUMENT);
         }
         let own = call.position()?;
-        let at_level = call.visible().filter(|(other, _)| *other != own && call.node().level(own, *other).number() == level);
+        let at_level = call.visible().filter(|(other, _)| {
+            *other != own && call.node().level(own, *other).number() == level
+        });
         let gpus: Vec<Handle> = at_level.map(|(position, _)| call.gpu_handle(position)).collect();
         put_gpus(deviceArray, count, &gpus)
     };

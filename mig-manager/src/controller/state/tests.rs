@@ -1,3 +1,5 @@
+//! Every transition as a table, and a property: the last label wins.
+
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use proptest::prelude::*;

@@ -1,0 +1,193 @@
+//! The DevicePlugin service over one resource.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::{Stream, StreamExt as _};
+use tokio::sync::watch;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+
+use super::{Device, Resource};
+use crate::api::device_plugin as wire;
+use crate::api::device_plugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
+
+/// How long one call may take. The kubelet waits 30 s for PreStartContainer, and without end for the others.
+const BOUND: Duration = Duration::from_secs(25);
+
+#[derive(Debug)]
+pub(super) struct Service<R> {
+    resource: Arc<R>,
+    /// Streams of devices that are open: kubelets that know us.
+    streams: watch::Sender<usize>,
+}
+
+impl<R> Clone for Service<R> {
+    fn clone(&self) -> Self {
+        Self {
+            resource: self.resource.clone(),
+            streams: self.streams.clone(),
+        }
+    }
+}
+
+impl<R: Resource> Service<R> {
+    pub(super) fn new(resource: R) -> Self {
+        Self {
+            resource: Arc::new(resource),
+            streams: watch::Sender::new(0),
+        }
+    }
+
+    pub(super) fn routes(&self) -> Routes {
+        Routes::new(DevicePluginServer::new(self.clone()))
+    }
+
+    pub(super) fn options(&self) -> wire::DevicePluginOptions {
+        self.resource.options()
+    }
+
+    /// How many streams of devices are open.
+    pub(super) fn streams(&self) -> watch::Receiver<usize> {
+        self.streams.subscribe()
+    }
+}
+
+/// Waits for a resource's answer within the bound.
+async fn bounded<T, E: std::fmt::Display>(
+    call: &str,
+    answer: impl Future<Output = Result<T, E>>,
+) -> Result<T, Status> {
+    match tokio::time::timeout(BOUND, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(refusal)) => {
+            let refusal = refusal.to_string();
+            tracing::warn!(call, refusal, "refused");
+            Err(Status::failed_precondition(refusal))
+        }
+        Err(_) => Err(Status::deadline_exceeded(format!(
+            "{call} took more than {} s",
+            BOUND.as_secs()
+        ))),
+    }
+}
+
+#[tonic::async_trait]
+impl<R: Resource> DevicePlugin for Service<R> {
+    type ListAndWatchStream = Lists;
+
+    async fn get_device_plugin_options(
+        &self,
+        _: Request<wire::Empty>,
+    ) -> Result<Response<wire::DevicePluginOptions>, Status> {
+        Ok(Response::new(self.options()))
+    }
+
+    async fn list_and_watch(&self, _: Request<wire::Empty>) -> Result<Response<Lists>, Status> {
+        Ok(Response::new(Lists::new(
+            self.resource.devices(),
+            self.streams.clone(),
+        )))
+    }
+
+    async fn get_preferred_allocation(
+        &self,
+        request: Request<wire::PreferredAllocationRequest>,
+    ) -> Result<Response<wire::PreferredAllocationResponse>, Status> {
+        let mut container_responses = Vec::new();
+        for request in request.into_inner().container_requests {
+            let device_ids =
+                bounded("GetPreferredAllocation", self.resource.prefer(request)).await?;
+            container_responses.push(wire::ContainerPreferredAllocationResponse { device_ids });
+        }
+        Ok(Response::new(wire::PreferredAllocationResponse {
+            container_responses,
+        }))
+    }
+
+    async fn allocate(
+        &self,
+        request: Request<wire::AllocateRequest>,
+    ) -> Result<Response<wire::AllocateResponse>, Status> {
+        let mut container_responses = Vec::new();
+        for request in request.into_inner().container_requests {
+            let allocation = self.resource.allocate(request.device_ids);
+            container_responses.push(bounded("Allocate", allocation).await?);
+        }
+        Ok(Response::new(wire::AllocateResponse {
+            container_responses,
+        }))
+    }
+
+    async fn pre_start_container(
+        &self,
+        request: Request<wire::PreStartContainerRequest>,
+    ) -> Result<Response<wire::PreStartContainerResponse>, Status> {
+        let work = self.resource.pre_start(request.into_inner().device_ids);
+        bounded("PreStartContainer", work).await?;
+        Ok(Response::new(wire::PreStartContainerResponse {}))
+    }
+}
+
+/// The list of devices, again with every change, for one kubelet.
+pub(super) struct Lists {
+    lists: Pin<Box<dyn Stream<Item = Vec<Device>> + Send>>,
+    streams: watch::Sender<usize>,
+}
+
+impl Lists {
+    fn new(mut devices: watch::Receiver<Vec<Device>>, streams: watch::Sender<usize>) -> Self {
+        streams.send_modify(|open| *open += 1);
+        devices.mark_changed();
+        let lists = futures::stream::unfold(devices, |mut devices| async move {
+            // Ends when nobody can change the devices any more.
+            devices.changed().await.ok()?;
+            let list = devices.borrow_and_update().clone();
+            Some((list, devices))
+        });
+        Self {
+            lists: Box::pin(lists),
+            streams,
+        }
+    }
+}
+
+impl Stream for Lists {
+    type Item = Result<wire::ListAndWatchResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.lists.poll_next_unpin(context).map(|list| {
+            list.map(|list| {
+                Ok(wire::ListAndWatchResponse {
+                    devices: list.into_iter().map(on_the_wire).collect(),
+                })
+            })
+        })
+    }
+}
+
+impl Drop for Lists {
+    fn drop(&mut self) {
+        self.streams.send_modify(|open| *open -= 1);
+    }
+}
+
+fn on_the_wire(device: Device) -> wire::Device {
+    let nodes = device.numa_nodes.into_iter();
+    let nodes: Vec<_> = nodes
+        .map(|node| wire::NumaNode { id: node.into() })
+        .collect();
+    wire::Device {
+        id: device.id,
+        health: if device.healthy {
+            "Healthy"
+        } else {
+            "Unhealthy"
+        }
+        .to_owned(),
+        // An empty topology would mean "near to no node"; a missing one means "any".
+        topology: (!nodes.is_empty()).then_some(wire::TopologyInfo { nodes }),
+    }
+}

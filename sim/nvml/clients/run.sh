@@ -20,6 +20,7 @@ if [ ! -x "$lathe" ]; then
 fi
 
 mkdir -p "$work"
+work=$(CDPATH= cd -- "$work" && pwd)
 if [ ! -x "$work/venv/bin/python" ]; then
     python3 -m venv "$work/venv"
 fi

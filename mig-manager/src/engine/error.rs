@@ -39,7 +39,7 @@ pub enum Error {
         left: Vec<Left>,
     },
     /// A hook failed.
-    #[error("{source}{}", if *.changed { "; the GPUs are changed all the same" } else { "; no GPU was touched" })]
+    #[error("{source}{}", if *.changed { "; the GPUs are changed all the same" } else { "; the GPUs are as they were" })]
     Hook {
         /// Which and why.
         source: HookError,

@@ -117,11 +117,6 @@ impl Journal {
         append().map_err(|source| self.error(source))
     }
 
-    /// Removes the journal: nothing is left to finish or undo.
-    pub(crate) fn end(self) -> Result<(), JournalError> {
-        remove(&self.path).map_err(|source| self.error(source))
-    }
-
     fn error(&self, source: io::Error) -> JournalError {
         JournalError {
             path: self.path.clone(),
@@ -162,10 +157,13 @@ pub(crate) fn left(folder: &Path) -> Result<Option<Left>, JournalError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(error(e)),
     };
-    parse(&text).map(Some).map_err(error)
+    parse(&text).map(Some).map_err(|e| {
+        let message = format!("no journal of this program ({e}); remove it to go on");
+        error(io::Error::new(io::ErrorKind::InvalidData, message))
+    })
 }
 
-/// Forgets what an earlier apply left.
+/// Removes the journal, if there is one: nothing is left to finish or undo.
 pub(crate) fn forget(folder: &Path) -> Result<(), JournalError> {
     let path = folder.join(FILE);
     match remove(&path) {
@@ -229,7 +227,7 @@ mod tests {
             found.last_steps,
             [step("GPU-b", "two"), step("GPU-a", "three")]
         );
-        journal.end().unwrap();
+        forget(&folder).unwrap();
         assert_eq!(left(&folder).unwrap(), None);
         forget(&folder).unwrap();
     }

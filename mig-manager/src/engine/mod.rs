@@ -4,6 +4,7 @@
 //! step by step, read back, and undone when it fails. It knows nothing of Kubernetes.
 
 mod apply;
+mod crew;
 mod error;
 mod event;
 mod journal;
@@ -11,6 +12,7 @@ mod lock;
 mod look;
 mod plan;
 mod reach;
+mod recover;
 mod request;
 mod table;
 mod write;
@@ -69,7 +71,12 @@ impl Engine {
     /// [`Error::Impossible`] when the request does not suit the node's GPUs as such; what is impossible for a single GPU is
     /// in the plan ([`NodePlan::impossible`]). [`Error::Driver`] when the driver does not answer.
     pub fn plan(&self, request: &Request) -> Result<NodePlan, Error> {
-        let interrupted = journal::left(&self.options.state_dir)?.map(|left| left.head.name);
+        // Whoever may not read the journal can still see the plan.
+        let left = journal::left(&self.options.state_dir).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot tell whether an apply was interrupted");
+            None
+        });
+        let interrupted = left.map(|left| left.head.name);
         let node = look(&self.driver)?;
         Ok(NodePlan::new(
             request.name(),
@@ -79,8 +86,8 @@ impl Engine {
         ))
     }
 
-    /// Brings the node to what the request wants, and nothing else. What an earlier, killed apply left is finished or undone
-    /// first.
+    /// Brings the node to what the request wants, and nothing else. What an earlier, killed apply left on other GPUs is
+    /// finished or undone first; an impossible request touches nothing, and leaves that to the next one.
     ///
     /// # Errors
     /// [`Error`]; where it is neither [`Error::Failed`] with something left nor a hook after the change, the GPUs are as

@@ -36,7 +36,7 @@ pub(crate) struct Work<'a> {
 /// One GPU's way to its goal.
 struct Way<'a> {
     work: &'a Work<'a>,
-    gpu: &'a Gpu,
+    gpu: Gpu,
     id: &'a GpuId,
     touched: bool,
 }
@@ -51,7 +51,7 @@ pub(crate) struct End {
 pub(crate) fn reach(work: &Work<'_>, gpu: &Gpu, id: &GpuId, goal: &Goal) -> End {
     let mut way = Way {
         work,
-        gpu,
+        gpu: gpu.clone(),
         id,
         touched: false,
     };
@@ -104,8 +104,22 @@ impl Way<'_> {
         })
     }
 
-    fn look(&self) -> Result<Seen, Cause> {
-        look_at(self.gpu).map_err(looking)
+    fn look(&mut self) -> Result<Seen, Cause> {
+        self.on_gpu(look_at).map_err(looking)
+    }
+
+    /// Does something on the GPU, wherever it is: a mode change or a reset may give GPUs other indices.
+    fn on_gpu<T>(
+        &mut self,
+        work: impl Fn(&Gpu) -> Result<T, nvml::Error>,
+    ) -> Result<T, nvml::Error> {
+        match work(&self.gpu) {
+            Err(nvml::Error::Moved { .. } | nvml::Error::NoSuchGpu { .. }) => {
+                self.gpu = self.gpu.driver().find(&self.id.uuid)?;
+                work(&self.gpu)
+            }
+            result => result,
+        }
     }
 
     fn planned(&self, seen: &Seen, goal: &Goal) -> Result<GpuPlan, Impossible> {
@@ -153,7 +167,7 @@ impl Way<'_> {
 
     /// Whether the reset can be left out: the driver made one inside the mode change (`Goal`), or none is to be made
     /// (`AwaitsReset`).
-    fn before_reset(&self) -> Result<Option<Reached>, Cause> {
+    fn before_reset(&mut self) -> Result<Option<Reached>, Cause> {
         let observed = self.look()?.observed;
         Ok(if observed.pending_mig == observed.layout.mig_enabled {
             Some(Reached::Goal)
@@ -178,8 +192,8 @@ impl Way<'_> {
         Ok(())
     }
 
-    fn take(&self, step: &Step, instances: &mut BTreeMap<Placement, u32>) -> Result<(), Cause> {
-        match take(self.gpu, step, instances) {
+    fn take(&mut self, step: &Step, instances: &mut BTreeMap<Placement, u32>) -> Result<(), Cause> {
+        match self.on_gpu(|gpu| take(gpu, step, instances)) {
             Ok(Answer::Done) => Ok(()),
             Ok(Answer::Created { placement, id }) => {
                 instances.insert(placement, id);
@@ -199,7 +213,7 @@ impl Way<'_> {
     }
 
     /// The driver says "in use"; who it is shows in a fresh look, if at all.
-    fn in_use(&self) -> Cause {
+    fn in_use(&mut self) -> Cause {
         Cause::InUse(Blocked {
             gpu: self.id.clone(),
             clients: self

@@ -285,3 +285,35 @@ fn journal_that_cannot_be_written_means_nothing_is_touched() {
     assert!(error.to_string().contains("journal"), "{error}");
     assert_eq!(node.changes(), [""; 0]);
 }
+
+#[test]
+fn journal_that_nobody_can_read_is_said_and_kept() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let journal = node.options().state_dir.join("journal");
+    std::fs::write(&journal, "{\"version\":99}").unwrap();
+    let error = node.apply(&all("7g.80gb: 1")).unwrap_err();
+    assert_eq!(error.exit_code(), 7);
+    assert!(error.to_string().contains("remove it to go on"), "{error}");
+    assert_eq!(node.changes(), [""; 0]);
+    // A plan does not need it.
+    assert!(!node.plan(&all("7g.80gb: 1")).unwrap().is_noop());
+    std::fs::remove_file(&journal).unwrap();
+    node.apply(&all("7g.80gb: 1")).unwrap();
+}
+
+/// A GPU ahead of it falls off the bus and the driver is opened again: the index now means another GPU.
+#[test]
+fn gpu_that_moves_to_another_index_on_the_way() {
+    let node = Node::of("h100-sxm5-80gb", 2);
+    let driver = nvml::Driver::open(&nvml::Options::at(node.sim.root())).unwrap();
+    let engine = Engine::new(driver.clone(), node.options());
+    let shift = |event: &mig_manager::engine::Event| {
+        if let mig_manager::engine::Event::Done { number: 2, .. } = event {
+            node.sim.fall_off(0).unwrap();
+            driver.reopen().unwrap();
+        }
+    };
+    let specs = "- {devices: [1], mig-enabled: true, mig-devices: {3g.40gb: 2}}";
+    engine.apply(&request(specs), &shift).unwrap();
+    assert_eq!(node.layouts()[1], "on 9@0/3 9@4/3");
+}

@@ -240,3 +240,69 @@ fn all_gpus_at_once() {
         );
     }
 }
+
+/// The half-changed GPU goes back even when the failing run never got to touch it.
+#[test]
+fn failing_next_run_goes_back_on_gpus_it_did_not_touch() {
+    let node = Node::of("h100-sxm5-80gb", 2);
+    node.apply(&only_first_gpu(&all("1g.10gb: 2, 3g.40gb: 1")))
+        .unwrap();
+    let before = node.layouts();
+    assert!(killed(&node, &only_first_gpu(&all("7g.80gb: 1")), 3));
+    node.sim
+        .inject(Fault {
+            gpu: Some(1),
+            ..Fault::new("nvmlDeviceSetMigMode", Effect::Fail(Code::UNKNOWN))
+        })
+        .unwrap();
+    // GPU 0 is in use: it fails before its first step, and its users are gone when it is to go back.
+    let state = node.sim.state().unwrap();
+    let left = state.gpus[0]
+        .mig
+        .instances
+        .iter()
+        .find(|i| !i.compute.is_empty())
+        .unwrap();
+    let pid = node.workload(0, Some(left.id));
+    let leave = |event: &Event| {
+        if let Event::Failed { gpu, .. } = event
+            && gpu.index == 0
+        {
+            node.sim.stop_workload(pid).unwrap();
+        }
+    };
+    let hooks = mig_manager::hooks::Hooks::parse(
+        "hooks",
+        b"version: v1\nhooks: {pre-apply-mode: [{command: 'true'}]}",
+    );
+    let engine = node.engine_with(mig_manager::engine::Options {
+        hooks: hooks.unwrap(),
+        ..node.options()
+    });
+    let error = engine
+        .apply(&request(&all("2g.20gb: 3")), &leave)
+        .unwrap_err();
+    assert_eq!(error.exit_code(), 7, "{error}");
+    assert_eq!(node.layouts(), before);
+    assert_eq!(node.journal(), None);
+}
+
+/// A GPU that is lost when the next run comes is dealt with by the run after it is back.
+#[test]
+fn lost_gpu_stays_in_the_journal_until_it_is_back() {
+    let node = Node::of("h100-sxm5-80gb", 2);
+    node.apply(&only_first_gpu(&all("1g.10gb: 2"))).unwrap();
+    assert!(killed(&node, &only_first_gpu(&all("3g.40gb: 2")), 5));
+    node.sim.lose(0).unwrap();
+    let applied = node
+        .apply("- {devices: [1], mig-enabled: true, mig-devices: {7g.80gb: 1}}")
+        .unwrap();
+    assert_eq!(applied.unrecovered.len(), 1);
+    assert!(node.journal().is_some());
+    assert_eq!(node.layouts()[1], "on 0@0/7");
+    // A reboot brings it back, without MIG.
+    node.sim.reboot().unwrap();
+    elsewhere(&node);
+    assert_eq!(node.layouts()[0], "on 9@0/3 9@4/3");
+    assert_eq!(node.journal(), None);
+}

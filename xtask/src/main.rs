@@ -3,6 +3,8 @@
 mod bench;
 mod bench_exporter;
 mod cluster;
+mod image;
+mod manifest;
 mod tidy;
 
 use std::path::Path;
@@ -26,6 +28,8 @@ enum Chore {
     Bench(bench::Args),
     BenchExporter(bench_exporter::Args),
     Cluster(cluster::ClusterArgs),
+    Image(image::ImageArgs),
+    Manifest(manifest::ManifestArgs),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +50,8 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Chore::Tidy => tidy::run(root)?,
         Chore::Bench(args) => bench::run(root, args)?,
         Chore::BenchExporter(args) => bench_exporter::run(root, args)?,
+        Chore::Image(args) => image::run(root, args)?,
+        Chore::Manifest(args) => manifest::run(root, args)?,
         Chore::Cluster(args) => {
             if let Some(status) = cluster::run(root, args)? {
                 let code = status.code().and_then(|code| u8::try_from(code).ok());

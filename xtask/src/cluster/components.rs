@@ -18,6 +18,19 @@ fn pki(cluster: &Cluster) -> Pki {
     Pki::at(cluster.state.join("pki"))
 }
 
+/// Every component, for who looks one up by name.
+pub(super) fn all(cluster: &Cluster) -> [Component; 7] {
+    [
+        etcd(cluster),
+        api_server(cluster),
+        containerd(cluster),
+        controller_manager(cluster),
+        scheduler(cluster),
+        kubelet(cluster),
+        proxy(cluster),
+    ]
+}
+
 pub(super) fn etcd(cluster: &Cluster) -> Component {
     component(
         "etcd",

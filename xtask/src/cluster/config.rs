@@ -7,6 +7,7 @@ use anyhow::Context as _;
 
 use super::Cluster;
 use super::pki::Pki;
+use crate::image::PAUSE_IMAGE;
 
 /// Addresses inside the cluster's own network namespace; clusters do not see each other's.
 pub(super) const NODE_ADDRESS: &str = "10.111.0.1";
@@ -19,9 +20,6 @@ pub(super) const API_PORT: u16 = 6443;
 
 /// Where Debian puts the plugins.
 const CNI_PLUGINS: &str = "/usr/lib/cni";
-
-/// The image of the container that holds a pod's namespaces; imported, never pulled.
-pub(super) const PAUSE_IMAGE: &str = "localhost/lathe-e2e/pause:1";
 
 pub(super) fn containerd_socket(cluster: &Cluster) -> PathBuf {
     cluster.state.join("run/containerd.sock")

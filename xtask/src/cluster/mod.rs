@@ -43,6 +43,23 @@ enum ClusterCommand {
     Down,
     /// Say what runs, and where the kubeconfig is
     Status,
+    /// Give the container runtime images from archives: see `cargo xtask image`
+    Load {
+        /// Archives
+        #[arg(required = true)]
+        archives: Vec<PathBuf>,
+    },
+    /// End one of the cluster's programs and start it again
+    Restart {
+        /// Its name, as `status` says it
+        component: String,
+        /// Kill it instead of asking it to end
+        #[arg(long)]
+        kill: bool,
+        /// Wait this long, in seconds, before starting it again
+        #[arg(long, value_name = "S", default_value_t = 0)]
+        pause: u64,
+    },
     /// Run a command in the cluster's network, with KUBECONFIG set and the cluster's tools on the PATH
     Exec {
         /// The command
@@ -82,7 +99,7 @@ impl Cluster {
         Self {
             name: name.to_owned(),
             state: cache.join("clusters").join(name),
-            tools: cache.join("tools"),
+            tools: tools(root),
         }
     }
 
@@ -94,6 +111,13 @@ impl Cluster {
     /// The control group under which the kubelet puts pods.
     fn cgroup(&self) -> String {
         format!("cluster-{}", self.name)
+    }
+
+    fn must_be_up(&self) -> anyhow::Result<()> {
+        if !host::namespace_file(&self.namespace()).exists() {
+            bail!("cluster {:?} is not up: cargo xtask cluster up", self.name);
+        }
+        Ok(())
     }
 
     fn kubeconfig(&self) -> PathBuf {
@@ -119,6 +143,11 @@ impl Cluster {
     }
 }
 
+/// Where the cluster's programs are, helm among them, once they are built.
+pub(crate) fn tools(root: &Path) -> PathBuf {
+    tools::cache(root).join("tools")
+}
+
 /// Runs one chore. The exit status is that of the command for `exec`.
 pub(crate) fn run(root: &Path, args: &ClusterArgs) -> anyhow::Result<Option<ExitStatus>> {
     let cluster = Cluster::new(root, &args.name);
@@ -130,13 +159,20 @@ pub(crate) fn run(root: &Path, args: &ClusterArgs) -> anyhow::Result<Option<Exit
         }
         ClusterCommand::Down => down::down(&cluster, &Host)?,
         ClusterCommand::Status => status(&cluster)?,
+        ClusterCommand::Load { archives } => {
+            cluster.must_be_up()?;
+            load(&cluster, archives)?;
+        }
+        ClusterCommand::Restart {
+            component,
+            kill,
+            pause,
+        } => {
+            cluster.must_be_up()?;
+            restart(&cluster, component, *kill, Duration::from_secs(*pause))?;
+        }
         ClusterCommand::Exec { command } => {
-            if !host::namespace_file(&cluster.namespace()).exists() {
-                bail!(
-                    "cluster {:?} is not up: cargo xtask cluster up",
-                    cluster.name
-                );
-            }
+            cluster.must_be_up()?;
             let (program, rest) = command.split_first().context("no command")?;
             return Ok(Some(cluster.inside(program).args(rest).status()?));
         }
@@ -234,6 +270,54 @@ fn wait(
         }
         std::thread::sleep(Duration::from_millis(250));
     }
+}
+
+/// The namespace of containerd's images that the kubelet uses.
+const IMAGES: &str = "k8s.io";
+
+fn load(cluster: &Cluster, archives: &[PathBuf]) -> anyhow::Result<()> {
+    for archive in archives {
+        let status = cluster
+            .inside("ctr")
+            .arg("--address")
+            .arg(config::containerd_socket(cluster))
+            .args(["--namespace", IMAGES, "images", "import"])
+            .arg(archive)
+            .status()?;
+        if !status.success() {
+            bail!("{} cannot be imported", archive.display());
+        }
+    }
+    Ok(())
+}
+
+fn restart(cluster: &Cluster, name: &str, kill: bool, pause: Duration) -> anyhow::Result<()> {
+    let component = components::all(cluster)
+        .into_iter()
+        .find(|component| component.name == name)
+        .with_context(|| format!("the cluster has no {name:?}: see `status`"))?;
+    let running: Vec<_> = process::all(cluster)?
+        .into_iter()
+        .filter(|process| process.name == name)
+        .collect();
+    let patience = if kill {
+        Duration::ZERO
+    } else {
+        Duration::from_secs(20)
+    };
+    process::end(&running, patience)?;
+    std::thread::sleep(pause);
+    process::start(cluster, component)?;
+    wait(
+        cluster,
+        "the API server answers",
+        Duration::from_secs(60),
+        || {
+            answers(cluster, &["get", "--raw=/readyz"], |text| {
+                text.trim() == "ok"
+            })
+        },
+    )
 }
 
 fn status(cluster: &Cluster) -> anyhow::Result<()> {

@@ -77,7 +77,12 @@ pub(super) fn start(cluster: &Cluster, component: Component) -> anyhow::Result<(
     let name = component.name;
     std::fs::create_dir_all(pid_folder(cluster))?;
     std::fs::create_dir_all(cluster.state.join("log"))?;
-    let log = File::create(log_file(cluster, name)).context("making a log file")?;
+    // A component that is started again goes on in its log.
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(log_file(cluster, name))
+        .context("making a log file")?;
     let program = cluster.tools.join(name);
     let mut command = cluster.inside(&program.to_string_lossy());
     command

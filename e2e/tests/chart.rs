@@ -1,0 +1,144 @@
+//! The chart by itself: lint, goldens byte for byte, values that the schema refuses. Needs helm and no cluster.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use rstest::rstest;
+
+use crate::support::cluster::{cluster, variable};
+use crate::support::install::{chart, repository};
+use crate::support::tools::{exists, outcome, run};
+
+/// Whether helm is there; says so when not. It must be where the tests on a cluster must run.
+fn helm_is_there() -> bool {
+    if exists("helm") {
+        return true;
+    }
+    assert!(
+        variable("LATHE_E2E").is_none(),
+        "helm is not on the PATH: run inside `cargo xtask cluster exec`"
+    );
+    let _ = std::io::stderr().write_all(b"skipped: the chart's tests need helm on the PATH\n");
+    false
+}
+
+async fn template(arguments: &[&str]) -> String {
+    let chart = chart();
+    let common = [
+        "template",
+        "lathe",
+        chart.to_str().unwrap(),
+        "--namespace=lathe",
+    ];
+    run("helm", &[&common[..], arguments].concat(), "").await
+}
+
+fn golden(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name)
+}
+
+#[tokio::test]
+async fn lint_finds_nothing() {
+    if !helm_is_there() {
+        return;
+    }
+    let chart = chart();
+    run("helm", &["lint", "--strict", chart.to_str().unwrap()], "").await;
+}
+
+#[tokio::test]
+async fn the_kept_manifest_is_what_the_chart_renders_to() {
+    if !helm_is_there() {
+        return;
+    }
+    let kept = std::fs::read_to_string(repository().join("charts/rendered/lathe.yaml")).unwrap();
+    let rendered = template(&[]).await;
+    let (_, body) = kept
+        .split_once("pod-security.kubernetes.io/enforce: privileged\n")
+        .expect("a namespace comes first");
+    assert_eq!(body, rendered, "run `cargo xtask manifest`");
+}
+
+/// Every value that has a branch in a template.
+#[tokio::test]
+async fn everything_switched_on_renders_as_before() {
+    if !helm_is_there() {
+        return;
+    }
+    let values = golden("everything-values.yaml");
+    let rendered = template(&["--values", values.to_str().unwrap()]).await;
+    let kept = golden("everything.yaml");
+    if variable("LATHE_UPDATE_GOLDEN").is_some() {
+        std::fs::write(&kept, &rendered).unwrap();
+    }
+    let expected = std::fs::read_to_string(&kept).unwrap();
+    assert_eq!(rendered, expected, "LATHE_UPDATE_GOLDEN=1 writes it anew");
+}
+
+#[tokio::test]
+async fn what_is_switched_off_leaves_nothing() {
+    if !helm_is_there() {
+        return;
+    }
+    let off = "migManager.enabled=false,featureDiscovery.enabled=false,dcgmExporter.enabled=false";
+    assert_eq!(template(&["--set", off]).await.trim(), "");
+}
+
+#[rstest]
+#[case::unknown_key("migManagr.enabled=true", "migManagr")]
+#[case::unknown_nested("dcgmExporter.prot=1", "prot")]
+#[case::port("dcgmExporter.port=70000", "/dcgmExporter/port")]
+#[case::policy("migManager.onFailure=panic", "/migManager/onFailure")]
+#[case::strategy("featureDiscovery.migStrategy=both", "/featureDiscovery/migStrategy")]
+#[case::interval(
+    "featureDiscovery.sleepInterval=soon",
+    "/featureDiscovery/sleepInterval"
+)]
+#[case::relative_root("nodeRoot=host", "/nodeRoot")]
+#[case::pull_policy("image.pullPolicy=Sometimes", "/image/pullPolicy")]
+#[case::prefix("namePrefix=-x", "/namePrefix")]
+#[tokio::test]
+async fn a_wrong_value_is_refused_by_name(#[case] set: &str, #[case] named: &str) {
+    if !helm_is_there() {
+        return;
+    }
+    let chart = chart();
+    let arguments = ["template", "x", chart.to_str().unwrap(), "--set", set];
+    let output = outcome("helm", &arguments, "").await;
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains(named), "{text}");
+}
+
+#[tokio::test]
+async fn the_kept_manifest_is_valid_for_the_api_server() {
+    if cluster().await.is_none() {
+        return;
+    }
+    let file = repository().join("charts/rendered/lathe.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    // The server checks objects of a namespace only when the namespace is there, which a dry run does not make.
+    let text = text
+        .replace("namespace: lathe\n", "namespace: default\n")
+        .replace(
+            "name: lathe\n  labels:\n    pod-security",
+            "name: default\n  labels:\n    pod-security",
+        );
+    let arguments = [
+        "apply",
+        "--dry-run=server",
+        "--validate=strict",
+        "--filename=-",
+    ];
+    let said = run("kubectl", &arguments, &text).await;
+    for object in [
+        "daemonset.apps/nvidia-mig-manager",
+        "daemonset.apps/gpu-feature-discovery",
+        "daemonset.apps/nvidia-dcgm-exporter",
+        "service/nvidia-dcgm-exporter",
+        "clusterrole.rbac.authorization.k8s.io/lathe-nvidia-mig-manager",
+    ] {
+        assert!(said.contains(object), "{object} is not in:\n{said}");
+    }
+}

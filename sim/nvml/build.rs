@@ -4,4 +4,6 @@
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnvidia-ml.so.1");
+    // Every simulated node has a copy of the library, and debug information is nine tenths of an unoptimised one.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,--strip-debug");
 }

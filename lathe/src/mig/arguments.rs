@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::FalseyValueParser;
+use clap::builder::{FalseyValueParser, OsStringValueParser, TypedValueParser};
 use clap::{Subcommand, ValueEnum};
 use mig_manager::engine::OnFailure;
 use mig_manager::output::Format;
@@ -148,7 +148,7 @@ impl ConfigArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ChangeArgs {
     /// File of commands to run around the change
-    #[arg(short = 'k', long, env = "MIG_PARTED_HOOKS_FILE", value_name = "FILE")]
+    #[arg(short = 'k', long, env = "MIG_PARTED_HOOKS_FILE", value_name = "FILE", value_parser = path_or_empty())]
     hooks_file: Option<PathBuf>,
 
     /// How many seconds one hook command may take
@@ -182,6 +182,11 @@ impl ChangeArgs {
     pub(crate) fn hooks_file(&self) -> Option<&Path> {
         set(self.hooks_file.as_deref())
     }
+}
+
+/// A path; an empty variable counts as unset, as in mig-parted, see [`set`].
+fn path_or_empty() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
 }
 
 fn set(path: Option<&Path>) -> Option<&Path> {
@@ -294,7 +299,7 @@ pub(crate) struct RestoreArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct GenerateArgs {
     /// File to write instead of standard output
-    #[arg(short = 'f', long, env = "MIG_PARTED_OUTPUT_FILE", value_name = "FILE")]
+    #[arg(short = 'f', long, env = "MIG_PARTED_OUTPUT_FILE", value_name = "FILE", value_parser = path_or_empty())]
     output_file: Option<PathBuf>,
 
     /// Format of the config

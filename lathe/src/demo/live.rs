@@ -27,14 +27,18 @@ fn header(stage: &Stage) -> Vec<String> {
     let kubeconfig = stage.kubeconfig.display();
     let root = stage.hardware.root().display();
     let node = &stage.node_name;
+    // The path it was started by, since it need not be on anybody's PATH.
+    let lathe = std::env::current_exe().unwrap_or_else(|_| "lathe".into());
+    let lathe = lathe.display();
     vec![
         format!("Lathe demo: {node}, simulated. Ctrl-C ends it and removes everything."),
-        format!("  kubeconfig  export KUBECONFIG={kubeconfig}"),
-        format!("  metrics     curl http://{}/metrics", stage.metrics),
+        format!("  export KUBECONFIG={kubeconfig}"),
+        format!("  curl http://{}/metrics", stage.metrics),
         "Three things to try in another terminal:".to_owned(),
         format!("  kubectl label node {node} --overwrite nvidia.com/mig.config=all-balanced"),
-        format!("  lathe sim inject --root {root} --help"),
-        format!("  kubectl describe node {node}"),
+        format!("  {lathe} sim --root {root} run-workload --gpu 2 --instance 2/0 --name train"),
+        "    then label the node all-disabled: the Event says what is in the way".to_owned(),
+        format!("  {lathe} sim --root {root} inject lost --gpu 3"),
     ]
 }
 

@@ -72,7 +72,7 @@ pub(crate) fn bar(gpu: &GpuBar, columns: usize) -> String {
             *cell = letter;
         }
         if let Some(edge) = to.checked_sub(1).and_then(|last| cells.get_mut(last)) {
-            *edge = '|';
+            *edge = if instance.busy { '▓' } else { '|' };
         }
     }
     // The bracket already closes the last instance.
@@ -153,11 +153,18 @@ mod tests {
 
     #[test]
     fn a_busy_instance_is_shaded() {
-        let mut busy = instance(0, 4, "3g");
-        busy.busy = true;
+        let busy = |start, size, label| InstanceBar {
+            busy: true,
+            ..instance(start, size, label)
+        };
+        // Also where the name takes all the room there is.
         assert_eq!(
-            bar(&gpu(true, vec![busy]), 68),
-            "[▓▓▓▓▓▓3g▓▓▓▓▓▓▓|················]"
+            bar(&gpu(true, vec![busy(0, 2, "2g.20gb")]), 68),
+            "[2g.20gb▓························]"
+        );
+        assert_eq!(
+            bar(&gpu(true, vec![busy(0, 4, "3g")]), 68),
+            "[▓▓▓▓▓▓3g▓▓▓▓▓▓▓▓················]"
         );
     }
 

@@ -160,6 +160,7 @@ impl Collector {
                                     &self.plan,
                                     uuid,
                                     &self.state,
+                                    |place| self.is_selected(index, place),
                                 ));
                             }
                             readings.failures.push(failure);

@@ -118,15 +118,27 @@ pub(crate) fn read_gpu(
     })
 }
 
-/// What still holds of a GPU that cannot be read: its entities' last XID errors, which often say why.
-pub(crate) fn of_lost_gpu(plan: &Plan, uuid: &str, state: &State) -> Vec<Entity> {
+/// What still holds of a GPU that cannot be read: its entities' last XID errors, which often say why. `is_selected` tells
+/// of an instance's place among the GPU's instances whether it is exported.
+pub(crate) fn of_lost_gpu(
+    plan: &Plan,
+    uuid: &str,
+    state: &State,
+    is_selected: impl Fn(u32) -> bool,
+) -> Vec<Entity> {
+    let (instances, whole): (Vec<Known>, Vec<Known>) = state
+        .entities(uuid)
+        .into_iter()
+        .partition(|known| known.instance.is_some());
+    let selected = (0..)
+        .zip(instances)
+        .filter(|(place, _)| is_selected(*place))
+        .map(|(_, known)| known);
     let lost = |known: Known| {
         let xid = state.xid(uuid, known.instance)?;
         let value = |source: Source| matches!(source, Source::LastXid).then_some(Value::Xid(xid));
-        let values = plan
-            .counters
-            .families
-            .iter()
+        let families = plan.counters.families.iter();
+        let values = families
             .map(|counter| value(counter.field.source))
             .collect();
         Some(Entity {
@@ -134,7 +146,7 @@ pub(crate) fn of_lost_gpu(plan: &Plan, uuid: &str, state: &State) -> Vec<Entity>
             values,
         })
     };
-    state.entities(uuid).into_iter().filter_map(lost).collect()
+    whole.into_iter().chain(selected).filter_map(lost).collect()
 }
 
 struct Reader<'a, 'd> {

@@ -401,6 +401,27 @@ async fn the_xid_of_a_gpu_that_fell_off_the_bus_outlives_its_other_series() {
     running.stop().await;
 }
 
+#[tokio::test]
+async fn a_lost_gpu_keeps_to_the_selection() {
+    let (folder, node) = node(&NodeSpec::uniform("h100-sxm5-80gb", 1).unwrap());
+    cut(&node, 0, 9, 2).await;
+    cut(&node, 0, 19, 0).await;
+    let running = Running::start_on(folder, node, config("i:0")).await;
+    running
+        .page_with(|page| samples(page, "DCGM_FI_DEV_GPU_TEMP").len() == 1)
+        .await;
+    raise_xid(&running, 0, 79, None).await;
+    let page = running
+        .page_with(|page| samples(page, "DCGM_FI_DEV_GPU_TEMP").is_empty())
+        .await;
+    let xids = samples(&page, "DCGM_FI_DEV_XID_ERRORS");
+    assert!(
+        xids.len() == 1 && xids[0].contains(r#"GPU_I_ID="2""#),
+        "{xids:?}"
+    );
+    running.stop().await;
+}
+
 /// GPU 0 has the instance 2, GPU 1 is whole. Each wanted part belongs to one sample, in order.
 #[rstest]
 #[case::flex("f", &["GPU_I_ID=\"2\"", "gpu=\"1\""])]

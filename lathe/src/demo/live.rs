@@ -52,7 +52,7 @@ pub(crate) async fn print(stage: &mut Stage, shutdown: &CancellationToken) -> an
         println!("{line}");
     }
     let mut feed = Feed::of(stage)?;
-    let mut bars = Vec::new();
+    let (mut bars, mut labels) = (Vec::new(), Vec::new());
     loop {
         let update = tokio::select! {
             update = feed.next(stage) => update?,
@@ -62,7 +62,11 @@ pub(crate) async fn print(stage: &mut Stage, shutdown: &CancellationToken) -> an
         match update {
             Update::Step(line) => println!("[{at:8.3}] {line}"),
             Update::Labels(state) => {
-                println!("[{at:8.3}] labels {}", label_lines(&state).join(" "))
+                let now = label_lines(&state);
+                if now != labels {
+                    println!("[{at:8.3}] labels {}", now.join(" "));
+                }
+                labels = now;
             }
             Update::Hardware => {
                 let now = drawn_bars(stage)?;

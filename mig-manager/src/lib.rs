@@ -13,4 +13,5 @@ pub mod hooks;
 mod nearest;
 pub mod output;
 pub mod select;
-pub mod strict;
+
+pub use configuration::document as strict;

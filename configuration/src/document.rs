@@ -1,6 +1,6 @@
 //! Strict reading of small YAML or JSON documents: bounded in size, depth and effort, errors with file, line and column.
 //!
-//! Shared by the partition config, the hooks file and the checkpoint. It must not know what any of them means.
+//! Shared by every configuration file. It must not know what any of them means.
 
 use std::fmt;
 use std::fs::File;
@@ -36,7 +36,8 @@ impl fmt::Display for Position {
 }
 
 impl Position {
-    pub(crate) fn of<T>(value: &Spanned<T>) -> Self {
+    /// Where a value stands; where an alias stands, for an aliased one.
+    pub fn of<T>(value: &Spanned<T>) -> Self {
         Self::at(value.referenced)
     }
 
@@ -87,7 +88,8 @@ pub enum DocumentError {
 }
 
 impl DocumentError {
-    pub(crate) fn invalid(file: &str, position: Position, message: impl Into<String>) -> Self {
+    /// A fault at `position` of `file`.
+    pub fn invalid(file: &str, position: Position, message: impl Into<String>) -> Self {
         Self::Invalid {
             file: file.to_owned(),
             position,
@@ -167,7 +169,7 @@ fn options() -> Options {
 
 /// A map as written: every key with its place, in the order of the file. Duplicate keys are refused by the parser.
 #[derive(Clone, Debug)]
-pub(crate) struct Entries<V>(pub(crate) Vec<(Spanned<String>, V)>);
+pub struct Entries<V>(pub Vec<(Spanned<String>, V)>);
 
 impl<V> Default for Entries<V> {
     fn default() -> Self {

@@ -104,6 +104,8 @@ impl Installed {
         let values = json!({
             "image": {"repository": repository, "tag": tag, "pullPolicy": "IfNotPresent"},
             "nodeRoot": root,
+            // A folder for tests need not lie on a shared mount.
+            "mountPropagation": "None",
             "logLevel": "debug",
             "nodeSelector": {"kubernetes.io/hostname": self.node_name},
             "dcgmExporter": {"collectInterval": 1000, "readOnlyNodeRoot": false},
@@ -119,7 +121,7 @@ impl Installed {
                 &self.namespace,
                 "--values=-",
                 "--wait",
-                "--timeout=90s",
+                "--timeout=60s",
             ],
             &values.to_string(),
         )

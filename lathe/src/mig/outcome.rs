@@ -115,7 +115,7 @@ pub(crate) fn report(outcome: Result<Outcome, Failure>, format: Option<Format>) 
     match code {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            eprintln!("error: {}", failure.error);
+            complain(&format!("error: {}", failure.error));
             if let Some(format) = format {
                 // Where standard output is gone, standard error and the exit code have told it.
                 let _told = structured(format, "error", &failure);
@@ -140,10 +140,11 @@ fn print(outcome: Outcome, format: Option<Format>) -> Result<u8, Failure> {
                 awaiting_reset: &applied.awaiting_reset,
                 unrecovered: applied.unrecovered.iter().map(|l| &l.gpu).collect(),
             };
-            match format {
-                Some(format) => structured(format, "outcome", &report)?,
-                None => say(&format!("{done}\n"))?,
-            }
+            // The GPUs are changed whether or not anybody reads this.
+            let _told = match format {
+                Some(format) => structured(format, "outcome", &report),
+                None => say(&format!("{done}\n")),
+            };
             Ok(0)
         }
         Outcome::Holds(line) => {
@@ -161,7 +162,7 @@ fn print(outcome: Outcome, format: Option<Format>) -> Result<u8, Failure> {
         }
         Outcome::Differs(differences) => {
             for difference in &differences {
-                eprintln!("{difference}");
+                complain(&difference.to_string());
             }
             match format {
                 Some(format) => {
@@ -171,7 +172,7 @@ fn print(outcome: Outcome, format: Option<Format>) -> Result<u8, Failure> {
                     };
                     structured(format, "outcome", &report)?;
                 }
-                None => eprintln!("error: selected configuration not currently applied"),
+                None => complain("error: selected configuration not currently applied"),
             }
             Ok(1)
         }
@@ -202,4 +203,9 @@ fn structured<T: Serialize>(format: Format, what: &'static str, value: &T) -> Re
 fn say(text: &str) -> Result<(), Failure> {
     let written = std::io::stdout().lock().write_all(text.as_bytes());
     written.map_err(|error| Failure::bad(format!("standard output: {error}")))
+}
+
+/// A line on standard error, for whoever listens.
+fn complain(line: &str) {
+    let _told = writeln!(std::io::stderr().lock(), "{line}");
 }

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
 
 use crate::{Error, socket};
 
@@ -13,7 +13,7 @@ pub(crate) fn open(socket: &Path, call: &'static str) -> Result<Channel, Error> 
     let unusable = |message: String| Error::Call {
         socket: socket.to_owned(),
         call,
-        code: tonic::Code::InvalidArgument,
+        code: Code::InvalidArgument,
         message,
     };
     let path = socket
@@ -42,22 +42,28 @@ pub(crate) async fn bounded<T>(
     }
 }
 
+/// The connection failed, before or during the call. tonic calls the one Unavailable and the other Unknown.
+pub(crate) fn is_broken(status: &Status) -> bool {
+    std::error::Error::source(status).is_some_and(|cause| cause.is::<tonic::transport::Error>())
+}
+
 fn failed(socket: PathBuf, call: &'static str, status: &Status) -> Error {
     let mut message = status.message().to_owned();
     // What happened to the connection is in the causes; tonic's message says "transport error" or "tcp connect error".
-    let mut cause = std::error::Error::source(status);
-    while let Some(error) = cause {
-        let line = error.to_string();
-        if !message.contains(&line) {
-            message.push_str(": ");
-            message.push_str(&line);
+    if let Some(cause) = std::error::Error::source(status) {
+        let causes = socket::describe(cause);
+        if !message.contains(&causes) {
+            message = format!("{message}: {causes}");
         }
-        cause = error.source();
     }
     Error::Call {
         socket,
         call,
-        code: status.code(),
+        code: if is_broken(status) {
+            Code::Unavailable
+        } else {
+            status.code()
+        },
         message,
     }
 }

@@ -127,9 +127,7 @@ impl PodResourcesClient {
     {
         let answer = async {
             match ask(self.client.clone()).await {
-                Err(status) if status.code() == tonic::Code::Unavailable => {
-                    ask(self.client.clone()).await
-                }
+                Err(status) if channel::is_broken(&status) => ask(self.client.clone()).await,
                 answer => answer,
             }
         };

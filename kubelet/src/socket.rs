@@ -24,7 +24,7 @@ use crate::{Error, Folder};
 /// Bytes of a path that fit into a socket address: 108 (unix(7)) less the NUL at the end and the dot of the hidden name.
 pub(crate) const LONGEST_PATH: usize = 106;
 
-/// How long calls in flight may go on after shutdown was asked for. Streams, which never end by themselves, end with it.
+/// How long calls in flight may go on after shutdown was asked for.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// Pause after a failed accept: out of file descriptors, most likely. It passes, and may not spin.

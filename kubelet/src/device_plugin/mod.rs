@@ -136,7 +136,7 @@ impl<R: Resource> Plugin<R> {
         loop {
             let mut registering = Registering::new(&config, &endpoint, &service, &status);
             let end = shutdown.child_token();
-            let serve = endpoint.run(service.routes(), end.clone());
+            let serve = endpoint.run(service.routes(end.clone()), end.clone());
             let mut serve = std::pin::pin!(serve);
             tokio::select! {
                 ended = serve.as_mut() => return ended,

@@ -85,6 +85,7 @@ impl<'a> Registering<'a> {
                     self.see(Observation::Streams(open));
                 }
                 () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {
+                    self.see(Observation::Asks);
                     call = Some(self.register().boxed());
                 }
                 answer = async { match &mut call {

@@ -34,7 +34,9 @@ pub(super) enum Observation {
     Kubelet(Option<Identity>),
     /// So many streams of devices are open.
     Streams(usize),
-    /// The kubelet answered a registration, or could not be asked.
+    /// A registration begins.
+    Asks,
+    /// The kubelet answered it, or could not be asked.
     Answered {
         /// It took it.
         accepted: bool,
@@ -45,6 +47,8 @@ pub(super) enum Observation {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Registrar {
     kubelet: Option<Identity>,
+    /// The kubelet that was there when the last registration began.
+    asked: Option<Identity>,
     streams: usize,
     failures: u32,
     due: Option<Instant>,
@@ -76,10 +80,20 @@ impl Registrar {
                 }
                 self.streams = streams;
             }
+            Observation::Asks => {
+                self.asked = self.kubelet;
+                self.due = None;
+            }
+            // Of two kubelets it is not known which one took it; if it was the present one, its stream is about to open.
+            Observation::Answered { accepted: true } if self.asked != self.kubelet => {
+                self.due = (self.streams == 0 || self.due.is_some()).then_some(now + LOST);
+            }
             Observation::Answered { accepted: true } => {
                 self.failures = 0;
                 self.due = (self.streams == 0).then_some(now + STREAM_DUE);
             }
+            // The former kubelet's refusal says nothing about this one.
+            Observation::Answered { accepted: false } if self.asked != self.kubelet => {}
             Observation::Answered { accepted: false } => {
                 self.due = Some(now + pause(self.failures));
                 self.failures = self.failures.saturating_add(1);
@@ -111,6 +125,7 @@ mod tests {
     }
 
     const GONE: Observation = Observation::Kubelet(None);
+    const ASKS: Observation = Observation::Asks;
     const YES: Observation = Observation::Answered { accepted: true };
     const NO: Observation = Observation::Answered { accepted: false };
 
@@ -118,11 +133,18 @@ mod tests {
         Observation::Streams(count)
     }
 
-    /// Milliseconds after the last observation at which to register, if at all. Observations are a second apart.
+    /// Milliseconds after the last observation at which to register, if at all. Observations are a second apart. An answer
+    /// is one to a registration that began just before it, where the observations do not say when it began.
     fn due(observations: &[Observation]) -> Option<u128> {
         let mut registrar = Registrar::default();
         let mut now = Instant::now();
+        let mut asks = false;
         for observation in observations {
+            let is_answer = matches!(observation, Observation::Answered { .. });
+            if is_answer && !asks {
+                registrar.observe(ASKS, now);
+            }
+            asks = *observation == ASKS || (asks && !is_answer);
             now += Duration::from_secs(1);
             registrar.observe(*observation, now);
         }
@@ -152,6 +174,12 @@ mod tests {
     #[case::refused_often(&[kubelet(1), NO, NO, NO, NO, NO, NO, NO, NO, NO, NO], Some(10_000))]
     #[case::a_new_kubelet_ends_the_pause(&[kubelet(1), NO, NO, NO, kubelet(2)], Some(0))]
     #[case::a_new_kubelet_is_not_blamed(&[kubelet(1), NO, NO, NO, kubelet(2), NO], Some(100))]
+    #[case::no_second_call_meanwhile(&[kubelet(1), ASKS], None)]
+    #[case::a_new_kubelet_meanwhile(&[kubelet(1), ASKS, kubelet(2)], Some(0))]
+    #[case::one_of_two_took_it(&[kubelet(1), ASKS, kubelet(2), YES], Some(200))]
+    #[case::the_second_took_it(&[kubelet(1), ASKS, kubelet(2), YES, streams(1)], None)]
+    #[case::the_second_took_it_and_is_quick(&[kubelet(1), ASKS, kubelet(2), streams(1), YES], None)]
+    #[case::the_first_refused(&[kubelet(1), ASKS, kubelet(2), NO], Some(0))]
     fn registers_when(#[case] observations: &[Observation], #[case] expected: Option<u128>) {
         assert_eq!(due(observations), expected);
     }
@@ -173,6 +201,7 @@ mod tests {
             Just(GONE),
             (1_u64..4).prop_map(kubelet),
             (0_usize..3).prop_map(streams),
+            Just(ASKS),
             any::<bool>().prop_map(|accepted| Observation::Answered { accepted }),
         ]
     }

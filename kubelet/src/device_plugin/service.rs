@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
@@ -22,6 +23,8 @@ pub(super) struct Service<R> {
     resource: Arc<R>,
     /// Streams of devices that are open: kubelets that know us.
     streams: watch::Sender<usize>,
+    /// When the streams end.
+    end: CancellationToken,
 }
 
 impl<R> Clone for Service<R> {
@@ -29,6 +32,7 @@ impl<R> Clone for Service<R> {
         Self {
             resource: self.resource.clone(),
             streams: self.streams.clone(),
+            end: self.end.clone(),
         }
     }
 }
@@ -38,11 +42,15 @@ impl<R: Resource> Service<R> {
         Self {
             resource: Arc::new(resource),
             streams: watch::Sender::new(0),
+            end: CancellationToken::new(),
         }
     }
 
-    pub(super) fn routes(&self) -> Routes {
-        Routes::new(DevicePluginServer::new(self.clone()))
+    /// The service, whose streams last until `end`.
+    pub(super) fn routes(&self, end: CancellationToken) -> Routes {
+        let mut service = self.clone();
+        service.end = end;
+        Routes::new(DevicePluginServer::new(service))
     }
 
     pub(super) fn options(&self) -> wire::DevicePluginOptions {
@@ -89,6 +97,7 @@ impl<R: Resource> DevicePlugin for Service<R> {
         Ok(Response::new(Lists::new(
             self.resource.devices(),
             self.streams.clone(),
+            self.end.clone(),
         )))
     }
 
@@ -138,7 +147,11 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    fn new(mut devices: watch::Receiver<Vec<Device>>, streams: watch::Sender<usize>) -> Self {
+    fn new(
+        mut devices: watch::Receiver<Vec<Device>>,
+        streams: watch::Sender<usize>,
+        end: CancellationToken,
+    ) -> Self {
         streams.send_modify(|open| *open += 1);
         devices.mark_changed();
         let lists = futures::stream::unfold(devices, |mut devices| async move {
@@ -148,7 +161,7 @@ impl Lists {
             Some((list, devices))
         });
         Self {
-            lists: Box::pin(lists),
+            lists: Box::pin(lists.take_until(end.cancelled_owned())),
             streams,
         }
     }

@@ -6,8 +6,9 @@
 use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures::Stream;
+use futures::{Stream, StreamExt as _};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
@@ -42,9 +43,13 @@ pub struct DeviceHealth {
     pub message: String,
 }
 
-/// Both versions of the service beside what `routes` has.
-pub(super) fn add(routes: Routes, health: watch::Receiver<Health>) -> Routes {
-    let service = std::sync::Arc::new(Service { health });
+/// Both versions of the service, whose streams last until `end`, beside what `routes` has.
+pub(super) fn add(
+    routes: Routes,
+    health: watch::Receiver<Health>,
+    end: CancellationToken,
+) -> Routes {
+    let service = std::sync::Arc::new(Service { health, end });
     routes
         .add_service(HealthServerV1::from_arc(service.clone()))
         .add_service(HealthServerV1Alpha1::from_arc(service))
@@ -53,6 +58,7 @@ pub(super) fn add(routes: Routes, health: watch::Receiver<Health>) -> Routes {
 #[derive(Debug)]
 struct Service {
     health: watch::Receiver<Health>,
+    end: CancellationToken,
 }
 
 type Messages =
@@ -62,14 +68,15 @@ impl Service {
     fn messages(&self) -> Messages {
         let mut health = self.health.clone();
         health.mark_changed();
-        Box::pin(futures::stream::unfold(health, |mut health| async move {
+        let messages = futures::stream::unfold(health, |mut health| async move {
             if let Ok(Err(_)) = tokio::time::timeout(CONFIRM, health.changed()).await {
                 // The driver ended.
                 return None;
             }
             let message = message(&health.borrow_and_update(), SystemTime::now());
             Some((Ok(message), health))
-        }))
+        });
+        Box::pin(messages.take_until(self.end.clone().cancelled_owned()))
     }
 }
 

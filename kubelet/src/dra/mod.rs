@@ -88,6 +88,8 @@ pub struct Plugin {
     endpoint: Endpoint,
     routes: Routes,
     registration: Registration,
+    /// Ends the service.
+    end: CancellationToken,
 }
 
 impl Plugin {
@@ -109,9 +111,10 @@ impl Plugin {
         };
         let endpoint = Endpoint::open(&folder, &name).await?;
         let mut versions: Vec<String> = SERVICES.map(str::to_owned).to_vec();
+        let end = CancellationToken::new();
         let mut routes = service::routes(driver, CALL);
         if let Some(health) = health {
-            routes = health::add(routes, health);
+            routes = health::add(routes, health, end.clone());
             versions.extend(HEALTH_SERVICES.map(str::to_owned));
         }
         let info = PluginInfo {
@@ -126,6 +129,7 @@ impl Plugin {
             endpoint,
             routes,
             registration,
+            end,
         })
     }
 
@@ -140,7 +144,7 @@ impl Plugin {
     /// [`Error::Displaced`] when another process takes one of the sockets over; the other socket is then given up too.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), Error> {
         let registered = shutdown.child_token();
-        let served = CancellationToken::new();
+        let served = self.end;
         let registration = async {
             let result = self.registration.run(registered.clone()).await;
             served.cancel();

@@ -189,3 +189,108 @@ impl<D: Driver> DraPluginV1Beta1 for Service<D> {
         Ok(Response::new(self.unprepare(claims).await))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// Prepares when it is let; counts what it is at and what it has done.
+    struct Gated {
+        gate: Arc<Semaphore>,
+        now: AtomicUsize,
+        most: AtomicUsize,
+        done: AtomicUsize,
+    }
+
+    impl Driver for Gated {
+        type Error = String;
+
+        async fn prepare(&self, _: Claim) -> Result<Vec<PreparedDevice>, String> {
+            let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(now, Ordering::SeqCst);
+            self.gate.acquire().await.unwrap().forget();
+            self.now.fetch_sub(1, Ordering::SeqCst);
+            self.done.fetch_add(1, Ordering::SeqCst);
+            Ok(Vec::new())
+        }
+
+        async fn unprepare(&self, _: Claim) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    fn service(bound: Duration) -> (Arc<Service<Gated>>, Arc<Gated>, Arc<Semaphore>) {
+        let gate = Arc::new(Semaphore::new(0));
+        let driver = Arc::new(Gated {
+            gate: gate.clone(),
+            now: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
+            done: AtomicUsize::new(0),
+        });
+        let service = Service {
+            driver: driver.clone(),
+            turns: Turns::default(),
+            bound,
+        };
+        (Arc::new(service), driver, gate)
+    }
+
+    fn claim(uid: &str) -> Claim {
+        Claim {
+            namespace: "ml".to_owned(),
+            uid: uid.to_owned(),
+            name: uid.to_owned(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_claim_is_answered_in_time_and_goes_on() {
+        let (service, driver, gate) = service(Duration::from_secs(40));
+        let answer = service.prepare(vec![claim("a")]).await;
+        let error = &answer.claims["a"].error;
+        assert!(error.contains("not prepared within 40 s"), "{error}");
+        assert_eq!(driver.done.load(Ordering::SeqCst), 0);
+        // Asked again, it is not begun a second time before the first has ended.
+        gate.add_permits(2);
+        let answer = service.prepare(vec![claim("a")]).await;
+        assert_eq!(answer.claims["a"].error, "");
+        assert_eq!(driver.done.load(Ordering::SeqCst), 2);
+        assert_eq!(driver.most.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn claims_do_not_wait_for_each_other() {
+        let (service, driver, gate) = service(Duration::from_secs(40));
+        let call = tokio::spawn(async move {
+            service
+                .prepare(vec![claim("a"), claim("b"), claim("c")])
+                .await
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(driver.now.load(Ordering::SeqCst), 3);
+        gate.add_permits(3);
+        assert_eq!(call.await.unwrap().claims.len(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_does_not_stop_with_the_call() {
+        let (service, driver, gate) = service(Duration::from_secs(40));
+        let call = tokio::spawn({
+            let service = service.clone();
+            async move { service.prepare(vec![claim("a")]).await }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        call.abort();
+        assert!(call.await.unwrap_err().is_cancelled());
+        gate.add_permits(1);
+        let unprepared = service.unprepare(vec![claim("a")]).await;
+        assert_eq!(unprepared.claims["a"].error, "");
+        assert_eq!(driver.done.load(Ordering::SeqCst), 1);
+    }
+}

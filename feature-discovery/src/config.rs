@@ -1,13 +1,13 @@
 //! What to label and how: from flags, the configuration file shared with the device plugin, and defaults, in that order.
 //!
 //! The file is `version: v1` of the NVIDIA device plugin. Of it this part reads the flags that concern it and `sharing`,
-//! because replicas and the `-SHARED` suffix are labels; keys it does not know are left alone, as upstream does.
+//! because replicas and the `-SHARED` suffix are labels.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use gpu::labels::{MigStrategy, SharedResources, Sharing, UnknownStrategy};
-use serde::Deserialize;
+use configuration::document::DocumentError;
+use configuration::plugin::{self, Notice, PluginFile, SharingKind};
+use gpu::labels::{MigStrategy, SharedResources, Sharing};
 
 use crate::duration::{BadDuration, Interval};
 
@@ -15,9 +15,6 @@ use crate::duration::{BadDuration, Interval};
 pub const DEFAULT_OUTPUT: &str = "/etc/kubernetes/node-feature-discovery/features.d/gfd";
 const DEFAULT_MACHINE_TYPE: &str = "/sys/class/dmi/id/product_name";
 const DEFAULT_INTERVAL: Interval = Interval::Every(std::time::Duration::from_secs(60));
-
-/// Resource names without a vendor get this one.
-const VENDOR_PREFIX: &str = "nvidia.com/";
 
 /// What feature discovery does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,18 +77,30 @@ impl Settings {
         }
     }
 
-    /// Reads a configuration file.
+    /// Reads a configuration file; `file` is what errors and notices name.
     ///
     /// # Errors
     /// [`ConfigError`], for the first fault.
-    pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        // An empty document is an empty file, not a null one.
-        if text.trim().is_empty() {
-            return Ok(Self::default());
-        }
-        let file: File =
-            serde_saphyr::from_str(text).map_err(|error| ConfigError::Yaml(error.to_string()))?;
-        file.settings()
+    pub fn parse(file: &str, text: &[u8]) -> Result<(Self, Vec<Notice>), ConfigError> {
+        let (said, notices) = PluginFile::parse(file, text)?;
+        let gfd = said.flags.gfd;
+        let interval = gfd.sleep_interval.as_deref().map(str::parse).transpose();
+        let interval = interval.map_err(|source| ConfigError::Interval {
+            file: file.to_owned(),
+            source,
+        })?;
+        let settings = Self {
+            strategy: said.flags.mig_strategy,
+            sharing: said.sharing.as_ref().map(labelled),
+            fail_on_init_error: said.flags.fail_on_init_error,
+            oneshot: gfd.oneshot,
+            no_timestamp: gfd.no_timestamp,
+            interval,
+            output: gfd.output_file,
+            machine_type_file: gfd.machine_type_file,
+            use_node_feature_api: said.flags.use_node_feature_api,
+        };
+        Ok((settings, notices))
     }
 
     /// Fills what is not said with defaults.
@@ -113,153 +122,37 @@ impl Settings {
 }
 
 /// A configuration file that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Not YAML, or not of the file's shape; the text has line and column.
-    #[error("{0}")]
-    Yaml(String),
-    /// A version this program does not know.
-    #[error("version {0:?} is not known: use v1")]
-    Version(String),
-    /// A bad MIG strategy.
-    #[error("flags.migStrategy: {0}")]
-    Strategy(#[from] UnknownStrategy),
+    /// A fault at a place of the file.
+    #[error(transparent)]
+    File(#[from] DocumentError),
     /// A bad interval.
-    #[error("flags.gfd.sleepInterval: {0}")]
-    Interval(#[from] BadDuration),
-    /// Sharing without resources.
-    #[error("sharing.{0}.resources is empty: name a resource with replicas, or leave {0} out")]
-    NoResources(&'static str),
-    /// Fewer than two replicas.
-    #[error("sharing: {resource} has {replicas} replicas: sharing needs at least 2")]
-    Replicas {
-        /// The resource.
-        resource: String,
-        /// What the file says.
-        replicas: i64,
+    #[error("{file}: flags.gfd.sleepInterval: {source}")]
+    Interval {
+        /// File as the user named it.
+        file: String,
+        /// What is wrong.
+        source: BadDuration,
     },
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct File {
-    version: String,
-    flags: Flags,
-    sharing: SharingSection,
-}
-
-impl Default for File {
-    fn default() -> Self {
-        Self {
-            version: "v1".to_owned(),
-            flags: Flags::default(),
-            sharing: SharingSection::default(),
+/// What labels can say of sharing: one number per resource, that of its first entry.
+fn labelled(sharing: &plugin::Sharing) -> Sharing {
+    let mut shared = SharedResources::default();
+    for entry in &sharing.resources {
+        let name = entry.name.to_string();
+        if shared.replicas.contains_key(&name) {
+            continue;
         }
+        if sharing.shared_name(entry) != entry.name {
+            shared.renamed.insert(name.clone());
+        }
+        shared.replicas.insert(name, entry.replicas);
     }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Flags {
-    mig_strategy: Option<String>,
-    fail_on_init_error: Option<bool>,
-    #[serde(rename = "useNodeFeatureAPI")]
-    use_node_feature_api: Option<bool>,
-    gfd: Option<GfdFlags>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct GfdFlags {
-    oneshot: Option<bool>,
-    no_timestamp: Option<bool>,
-    sleep_interval: Option<String>,
-    output_file: Option<PathBuf>,
-    machine_type_file: Option<PathBuf>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct SharingSection {
-    time_slicing: Option<Replicated>,
-    mps: Option<Replicated>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Replicated {
-    rename_by_default: bool,
-    resources: Vec<ReplicatedResource>,
-}
-
-#[derive(Deserialize)]
-struct ReplicatedResource {
-    name: String,
-    replicas: i64,
-}
-
-impl File {
-    fn settings(self) -> Result<Settings, ConfigError> {
-        if !matches!(self.version.as_str(), "" | "v1") {
-            return Err(ConfigError::Version(self.version));
-        }
-        let gfd = self.flags.gfd.unwrap_or_default();
-        // Both sections: MPS wins, as in the device plugin.
-        let time_slicing = self
-            .sharing
-            .time_slicing
-            .map(|section| section.resources("timeSlicing"))
-            .transpose()?;
-        let mps = self
-            .sharing
-            .mps
-            .map(|section| section.resources("mps"))
-            .transpose()?;
-        Ok(Settings {
-            strategy: self
-                .flags
-                .mig_strategy
-                .as_deref()
-                .map(str::parse)
-                .transpose()?,
-            sharing: mps
-                .map(Sharing::Mps)
-                .or(time_slicing.map(Sharing::TimeSlicing)),
-            fail_on_init_error: self.flags.fail_on_init_error,
-            oneshot: gfd.oneshot,
-            no_timestamp: gfd.no_timestamp,
-            interval: gfd.sleep_interval.as_deref().map(str::parse).transpose()?,
-            output: gfd.output_file,
-            machine_type_file: gfd.machine_type_file,
-            use_node_feature_api: self.flags.use_node_feature_api,
-        })
-    }
-}
-
-impl Replicated {
-    fn resources(self, section: &'static str) -> Result<SharedResources, ConfigError> {
-        if self.resources.is_empty() {
-            return Err(ConfigError::NoResources(section));
-        }
-        let mut replicas = BTreeMap::new();
-        for resource in self.resources {
-            let count = u32::try_from(resource.replicas).ok().filter(|&n| n >= 2);
-            let Some(count) = count else {
-                return Err(ConfigError::Replicas {
-                    resource: resource.name,
-                    replicas: resource.replicas,
-                });
-            };
-            let name = match resource.name.strip_prefix(VENDOR_PREFIX) {
-                Some(_) => resource.name,
-                None => format!("{VENDOR_PREFIX}{}", resource.name),
-            };
-            replicas.insert(name, count);
-        }
-        Ok(SharedResources {
-            rename_by_default: self.rename_by_default,
-            replicas,
-        })
+    match sharing.kind {
+        SharingKind::TimeSlicing => Sharing::TimeSlicing(shared),
+        SharingKind::Mps => Sharing::Mps(shared),
     }
 }
 
@@ -269,20 +162,24 @@ mod tests {
 
     use std::time::Duration;
 
-    use proptest::prelude::*;
     use rstest::rstest;
 
     use super::*;
 
+    fn parse(text: &str) -> Result<Settings, ConfigError> {
+        Settings::parse("config.yaml", text.as_bytes()).map(|(settings, _)| settings)
+    }
+
     #[test]
     fn a_device_plugin_file() {
-        let settings = Settings::parse(
+        let settings = parse(
             "version: v1\n\
              flags:\n  migStrategy: mixed\n  failOnInitError: false\n  nvidiaDriverRoot: /run/nvidia/driver\n\
              \x20 plugin: {passDeviceSpecs: true}\n\
              \x20 gfd: {oneshot: true, noTimestamp: true, sleepInterval: 1m, outputFile: '', machineTypeFile: /m}\n\
              sharing:\n  timeSlicing:\n    renameByDefault: true\n    failRequestsGreaterThanOne: true\n    resources:\n\
-             \x20   - {name: nvidia.com/gpu, replicas: 4, rename: x, devices: all}\n    - {name: mig-1g.5gb, replicas: 2}\n",
+             \x20   - {name: nvidia.com/gpu, replicas: 4, rename: x, devices: all}\n    - {name: mig-1g.5gb, replicas: 2}\n\
+             \x20   - {name: gpu, replicas: 8}\n",
         )
         .unwrap();
         let config = settings.finish();
@@ -296,8 +193,10 @@ mod tests {
             Config {
                 strategy: MigStrategy::Mixed,
                 sharing: Sharing::TimeSlicing(SharedResources {
-                    rename_by_default: true,
-                    replicas
+                    renamed: ["nvidia.com/gpu", "nvidia.com/mig-1g.5gb"]
+                        .map(str::to_owned)
+                        .into(),
+                    replicas,
                 }),
                 fail_on_init_error: false,
                 oneshot: true,
@@ -313,7 +212,7 @@ mod tests {
     fn files_that_say_nothing(
         #[values("", "version: v1\n", "flags: {}\n", "# only a comment\nversion: ''\n")] text: &str,
     ) {
-        let config = Settings::parse(text).unwrap().finish();
+        let config = parse(text).unwrap().finish();
         assert_eq!(
             (config.strategy, config.sharing),
             (MigStrategy::None, Sharing::None)
@@ -326,38 +225,31 @@ mod tests {
     }
 
     #[rstest]
-    #[case("version: v2", ConfigError::Version("v2".to_owned()))]
-    #[case("flags: {migStrategy: both}", ConfigError::Strategy(UnknownStrategy("both".to_owned())))]
-    #[case("flags: {gfd: {sleepInterval: often}}", ConfigError::Interval(BadDuration("often".to_owned())))]
-    #[case("sharing: {mps: {resources: []}}", ConfigError::NoResources("mps"))]
-    #[case("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 1}]}}",
-        ConfigError::Replicas { resource: "nvidia.com/gpu".to_owned(), replicas: 1 })]
-    #[case("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: -4}]}}",
-        ConfigError::Replicas { resource: "nvidia.com/gpu".to_owned(), replicas: -4 })]
-    fn faults(#[case] text: &str, #[case] wanted: ConfigError) {
-        assert_eq!(Settings::parse(text), Err(wanted));
+    #[case("version: v2", "config.yaml:1:10: version \"v2\" is not known: use v1")]
+    #[case(
+        "flags: {gfd: {sleepInterval: often}}",
+        "config.yaml: flags.gfd.sleepInterval: \"often\" is not a duration: write it like 60s, 1m30s, 500ms or infinite"
+    )]
+    fn faults(#[case] text: &str, #[case] wanted: &str) {
+        assert_eq!(parse(text).unwrap_err().to_string(), wanted);
     }
 
-    #[rstest]
-    fn what_is_no_file_is_an_error(
-        #[values(
-            "- a",
-            "sharing: {timeSlicing: {resources: [{name: x}]}}",
-            "flags: [",
-            "\u{0}"
-        )]
-        text: &str,
-    ) {
-        assert!(
-            matches!(Settings::parse(text), Err(ConfigError::Yaml(_))),
-            "{text:?}"
-        );
+    #[test]
+    fn only_renamed_resources_lose_the_suffix() {
+        let settings = parse(
+            "sharing: {mps: {resources: [{name: gpu, replicas: 2}, {name: a, rename: b, replicas: 2}]}}",
+        )
+        .unwrap();
+        let Some(Sharing::Mps(shared)) = settings.sharing else {
+            unreachable!("MPS is what the file says")
+        };
+        assert_eq!(shared.renamed, ["nvidia.com/a".to_owned()].into());
     }
 
     #[test]
     fn mps_wins_over_time_slicing() {
         let section = "{resources: [{name: gpu, replicas: 2}]}";
-        let settings = Settings::parse(&format!(
+        let settings = parse(&format!(
             "sharing: {{timeSlicing: {section}, mps: {section}}}"
         ))
         .unwrap();
@@ -370,18 +262,11 @@ mod tests {
             strategy: Some(MigStrategy::Single),
             ..Settings::default()
         };
-        let file = Settings::parse("flags: {migStrategy: mixed, failOnInitError: false}").unwrap();
+        let file = parse("flags: {migStrategy: mixed, failOnInitError: false}").unwrap();
         let config = flags.or(file).finish();
         assert_eq!(
             (config.strategy, config.fail_on_init_error),
             (MigStrategy::Single, false)
         );
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_gives_an_answer(text in "[a-z0-9:{}\\[\\], \n\\-\"'&*|>]{0,120}") {
-            let _ = Settings::parse(&text);
-        }
     }
 }

@@ -161,9 +161,13 @@ impl Args {
         {
             None => Settings::default(),
             Some(path) => {
-                let name = || format!("configuration file {}", path.display());
-                let text = std::fs::read_to_string(&path).with_context(name)?;
-                Settings::parse(&text).with_context(name)?
+                let text = configuration::document::read(&path)?;
+                let file = path.display().to_string();
+                let (settings, notices) = Settings::parse(&file, &text)?;
+                for notice in notices {
+                    tracing::warn!("{notice}");
+                }
+                settings
             }
         };
         Ok(flags.or(environment).or(file))

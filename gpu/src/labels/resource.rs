@@ -1,6 +1,6 @@
 //! Labels of whole GPUs, and how sharing shows in labels.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::node::{Gpu, Node};
 use super::sanitise::product;
@@ -24,10 +24,10 @@ pub enum Sharing {
 /// Which resources are shared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SharedResources {
-    /// The plugin offers them as `<name>.shared`; then the product carries no `-SHARED`.
-    pub rename_by_default: bool,
     /// Replicas per device, by resource name (`nvidia.com/mig-1g.5gb`).
     pub replicas: BTreeMap<String, u32>,
+    /// Those that the plugin offers under another name; their product carries no `-SHARED`.
+    pub renamed: BTreeSet<String>,
 }
 
 impl Sharing {
@@ -47,7 +47,7 @@ impl Sharing {
             Some(&replicas) if replicas > 1 => Shared {
                 replicas,
                 strategy,
-                marked: !resources.rename_by_default,
+                marked: !resources.renamed.contains(resource),
             },
             _ => Shared::UNSHARED,
         }

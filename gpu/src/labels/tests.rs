@@ -102,8 +102,9 @@ fn rules(strategy: MigStrategy) -> Rules {
 }
 
 fn shared(replicas: &[(&str, u32)], rename_by_default: bool) -> SharedResources {
+    let names = replicas.iter().map(|&(name, _)| name.to_owned());
     SharedResources {
-        rename_by_default,
+        renamed: names.filter(|_| rename_by_default).collect(),
         replicas: replicas
             .iter()
             .map(|&(name, n)| (name.to_owned(), n))

@@ -4,13 +4,11 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::events::v1::Event;
-use kube::api::{Api, ListParams};
 use sim_nvml::model::latency::Latency;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::support::cluster::{Cluster, LIMIT, cluster, variable};
+use crate::support::cluster::{LIMIT, cluster, variable};
 use crate::support::install::{Installed, with_lathe};
 use crate::support::tools::{outcome, run};
 
@@ -32,7 +30,7 @@ async fn a_label_cuts_the_gpus_and_everything_shows_it() {
             lathe.state_is("success").await;
             assert_eq!(instances(&lathe), 32, "8 GPUs with 4 instances each");
 
-            let events = events(&lathe.cluster, &lathe.node_name).await;
+            let events = lathe.events().await;
             let applied = events
                 .iter()
                 .filter(|event| event.reason.as_deref() == Some("MigConfigApplied"))
@@ -77,7 +75,7 @@ async fn a_request_that_cannot_be_met_touches_nothing_and_says_why() {
             lathe.ask_for("all-7g.1gb").await;
             lathe.state_is("failed").await;
             assert_eq!(instances(&lathe), 0);
-            let events = events(&lathe.cluster, &lathe.node_name).await;
+            let events = lathe.events().await;
             let failed = events
                 .iter()
                 .filter(|event| event.reason.as_deref() == Some("MigConfigFailed"))
@@ -180,16 +178,6 @@ async fn promtool_reads_the_page() {
 fn instances(lathe: &Installed) -> usize {
     let state = lathe.hardware.state().unwrap();
     state.gpus.iter().map(|gpu| gpu.mig.instances.len()).sum()
-}
-
-/// Events about the node, by Lathe.
-async fn events(cluster: &Cluster, node: &str) -> Vec<Event> {
-    let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
-    let of_node =
-        ListParams::default().fields(&format!("regarding.kind=Node,regarding.name={node}"));
-    let mut list = events.list(&of_node).await.unwrap().items;
-    list.retain(|event| event.reporting_controller.as_deref() == Some("lathe-mig-manager"));
-    list
 }
 
 async fn feature_file_says(lathe: &Installed, line: &str) {

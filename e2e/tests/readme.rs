@@ -49,8 +49,11 @@ fn normal(line: &str, node: &str) -> String {
             && word
                 .chars()
                 .all(|c| c.is_ascii_digit() || "smhd".contains(c));
+        let is_measured = word.contains('.') && word.parse::<f64>().is_ok();
         if is_age {
             "AGE".to_owned()
+        } else if is_measured {
+            "N".to_owned()
         } else if word.starts_with("v1.") {
             "VERSION".to_owned()
         } else {
@@ -63,8 +66,8 @@ fn normal(line: &str, node: &str) -> String {
 #[test]
 fn words_that_differ_from_run_to_run_are_replaced() {
     assert_eq!(
-        normal("gpu-7   Ready  2m13s v1.36.1  success", "gpu-7"),
-        "node-0 Ready AGE VERSION success"
+        normal("gpu-7   Ready  2m13s v1.36.1  success in 3.4 s", "gpu-7"),
+        "node-0 Ready AGE VERSION success in N s"
     );
 }
 

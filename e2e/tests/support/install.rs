@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, Patch, PatchParams};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
 use sim_nvml::admin::SimulatedNode;
@@ -22,6 +23,9 @@ static NODE: Mutex<()> = Mutex::const_new(());
 
 pub(crate) const CONFIG_LABEL: &str = "nvidia.com/mig.config";
 pub(crate) const STATE_LABEL: &str = "nvidia.com/mig.config.state";
+
+/// Where the API keeps Events about objects that are in no namespace.
+const EVENTS_NAMESPACE: &str = "default";
 
 /// The release's name.
 pub(crate) const RELEASE: &str = "lathe";
@@ -56,7 +60,7 @@ pub(crate) async fn with_lathe<F>(
             namespace,
             hardware,
         });
-        installed.forget_labels().await;
+        installed.forget().await;
         let outcome = AssertUnwindSafe(async {
             installed.helm_install(&root).await;
             test(installed.clone()).await;
@@ -67,7 +71,7 @@ pub(crate) async fn with_lathe<F>(
             installed.print_pods().await;
         }
         installed.uninstall().await;
-        installed.forget_labels().await;
+        installed.forget().await;
         if let Err(panic) = outcome {
             std::panic::resume_unwind(panic);
         }
@@ -146,10 +150,26 @@ impl Installed {
         );
     }
 
-    /// Takes the labels of a former installation off the node.
-    async fn forget_labels(&self) {
+    /// Removes what an installation left at the node: labels and Events.
+    async fn forget(&self) {
         let labels = json!({"metadata": {"labels": {CONFIG_LABEL: null, STATE_LABEL: null}}});
         self.patch_node(&labels).await;
+        let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), EVENTS_NAMESPACE);
+        for event in self.events().await {
+            let name = event.metadata.name.unwrap();
+            // It may have expired just now.
+            let _ = events.delete(&name, &DeleteParams::default()).await;
+        }
+    }
+
+    /// Events about the node, by Lathe.
+    pub(crate) async fn events(&self) -> Vec<Event> {
+        let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), EVENTS_NAMESPACE);
+        let about = format!("regarding.kind=Node,regarding.name={}", self.node_name);
+        let list = events.list(&ListParams::default().fields(&about)).await;
+        let mut found = list.unwrap().items;
+        found.retain(|event| event.reporting_controller.as_deref() == Some("lathe-mig-manager"));
+        found
     }
 
     pub(crate) fn nodes(&self) -> Api<Node> {

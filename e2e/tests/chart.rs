@@ -1,11 +1,11 @@
 //! The chart by itself: lint, goldens byte for byte, values that the schema refuses. Needs helm and no cluster.
 
-use std::io::Write as _;
 use std::path::PathBuf;
+use std::sync::Once;
 
 use rstest::rstest;
 
-use crate::support::cluster::{cluster, variable};
+use crate::support::cluster::{cluster, skipped, variable};
 use crate::support::install::{chart, repository};
 use crate::support::tools::{exists, outcome, run};
 
@@ -18,7 +18,8 @@ fn helm_is_there() -> bool {
         variable("LATHE_E2E").is_none(),
         "helm is not on the PATH: run inside `cargo xtask cluster exec`"
     );
-    let _ = std::io::stderr().write_all(b"skipped: the chart's tests need helm on the PATH\n");
+    static SAID: Once = Once::new();
+    SAID.call_once(|| skipped("the chart's tests need helm on the PATH"));
     false
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::cluster::{cluster, variable};
+use crate::support::cluster::{cluster, skipped, variable};
 use crate::support::tools::run;
 
 const NAME: &str = "shot";
@@ -26,7 +26,7 @@ async fn a_cluster_that_was_shot_comes_up_and_leaves_nothing() {
         return;
     }
     let Some(xtask) = variable("LATHE_E2E_XTASK") else {
-        eprintln!("skipped: LATHE_E2E_XTASK names no program that makes clusters");
+        skipped("LATHE_E2E_XTASK names no program that makes clusters");
         return;
     };
     let cluster = async |arguments: &[&str]| {

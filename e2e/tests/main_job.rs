@@ -8,7 +8,7 @@ use sim_nvml::model::latency::Latency;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::support::cluster::{LIMIT, cluster, variable};
+use crate::support::cluster::{LIMIT, cluster, skipped, variable};
 use crate::support::install::{Installed, with_lathe};
 use crate::support::tools::{outcome, run};
 
@@ -93,7 +93,7 @@ async fn a_change_ends_although_the_api_server_goes_away_in_the_middle() {
         return;
     };
     let Some(restart) = variable("LATHE_E2E_RESTART_API_SERVER") else {
-        eprintln!("skipped: LATHE_E2E_RESTART_API_SERVER names no command");
+        skipped("LATHE_E2E_RESTART_API_SERVER names no command");
         return;
     };
     // A change takes seconds, as on real hardware, so that the restart falls into it.

@@ -24,7 +24,10 @@ pub(crate) struct Cluster {
 pub(crate) async fn cluster() -> Option<Cluster> {
     let wanted = variable("LATHE_E2E");
     let Some(wanted) = wanted else {
-        say_skipped();
+        static SAID: Once = Once::new();
+        SAID.call_once(|| {
+            skipped("tests on a real cluster need LATHE_E2E=required and KUBECONFIG")
+        });
         return None;
     };
     assert!(
@@ -38,13 +41,9 @@ pub(crate) async fn cluster() -> Option<Cluster> {
     Some(Cluster { client })
 }
 
-/// Written past the test harness, which keeps what passing tests print.
-fn say_skipped() {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
-        let line = "skipped: tests on a real cluster need LATHE_E2E=required and KUBECONFIG\n";
-        let _ = std::io::stderr().write_all(line.as_bytes());
-    });
+/// Says why something was not tested; past the test harness, which keeps what passing tests print.
+pub(crate) fn skipped(why: &str) {
+    let _ = std::io::stderr().write_all(format!("skipped: {why}\n").as_bytes());
 }
 
 /// An environment variable that says something.

@@ -10,4 +10,5 @@ mod cluster_life;
 mod main_job;
 mod permissions;
 mod readme;
+mod registration;
 mod support;

@@ -8,9 +8,13 @@ use std::path::{Path, PathBuf};
 /// kubelet `/var/lib/kubelet/…`. The kubelet's own folder is a setting of its own (`--root-dir`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
+    root: PathBuf,
     here: PathBuf,
     kubelet: PathBuf,
 }
+
+/// The kubelet takes device plugins' registrations here whatever its own folder is (`DevicePluginPath`).
+const DEVICE_PLUGINS: &str = "var/lib/kubelet/device-plugins";
 
 impl Paths {
     /// The kubelet's folder where nothing says otherwise.
@@ -20,6 +24,7 @@ impl Paths {
     pub fn below(root: &Path, kubelet: &Path) -> Self {
         let relative = kubelet.strip_prefix("/").unwrap_or(kubelet);
         Self {
+            root: root.to_owned(),
             here: root.join(relative),
             kubelet: kubelet.to_owned(),
         }
@@ -27,7 +32,7 @@ impl Paths {
 
     /// Where device plugins serve and the kubelet takes their registrations.
     pub fn device_plugins(&self) -> PathBuf {
-        self.here.join("device-plugins")
+        self.root.join(DEVICE_PLUGINS)
     }
 
     /// Where the kubelet looks for plugins that register by being there.
@@ -55,6 +60,19 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn device_plugins_do_not_move_with_the_kubelets_folder() {
+        let paths = Paths::below(Path::new("/host"), Path::new("/data/kubelet"));
+        assert_eq!(
+            paths.device_plugins(),
+            Path::new("/host/var/lib/kubelet/device-plugins")
+        );
+        assert_eq!(
+            paths.plugins_registry(),
+            Path::new("/host/data/kubelet/plugins_registry")
+        );
+    }
 
     #[test]
     fn a_mounted_node_has_two_names_for_one_socket() {

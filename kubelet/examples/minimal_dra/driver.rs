@@ -22,7 +22,7 @@ pub(crate) const VARIABLE: &str = "LATHE_EXAMPLE_DEVICE";
 pub(crate) struct Minimal {
     /// Its name.
     pub(crate) driver: String,
-    /// The node, which is also the name of its pool, after the driver's: pools of two drivers must not share a name
+    /// The node, which with the driver names the pool: pools of two drivers must not share a name
     /// (kubernetes#140434).
     pub(crate) node: String,
     /// The folder in which the container runtime looks for CDI specs.
@@ -49,7 +49,8 @@ pub(crate) enum Refusal {
 }
 
 impl Minimal {
-    fn pool(&self) -> String {
+    /// Its pool.
+    pub(crate) fn pool(&self) -> String {
         format!("{}/{}", self.driver, self.node)
     }
 

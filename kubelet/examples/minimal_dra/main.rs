@@ -39,7 +39,7 @@ async fn main() -> anyhow::Result<()> {
 
     let minimal = Minimal {
         driver: DRIVER.to_owned(),
-        node: node.clone(),
+        node,
         cdi: PathBuf::from(cdi),
         client: kube::Client::try_default().await?,
     };
@@ -49,7 +49,7 @@ async fn main() -> anyhow::Result<()> {
         instance: None,
     };
     let health = watch::Sender::new(vec![DeviceHealth {
-        pool: format!("{DRIVER}/{node}"),
+        pool: minimal.pool(),
         device: DEVICE.to_owned(),
         healthy: Some(true),
         message: String::new(),

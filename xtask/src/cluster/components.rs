@@ -2,7 +2,7 @@
 
 use super::Cluster;
 use super::config::{
-    API_PORT, NODE_ADDRESS, NODE_NAME, POD_RANGE, SERVICE_RANGE, kubelet_root, path,
+    API_PORT, NODE_ADDRESS, NODE_NAME, POD_RANGE, SERVICE_RANGE, device_plugins, kubelet_root, path,
 };
 use super::pki::Pki;
 use super::process::Component;
@@ -11,6 +11,7 @@ fn component<const N: usize>(name: &'static str, args: [String; N]) -> Component
     Component {
         name,
         args: args.into(),
+        folder: None,
     }
 }
 
@@ -126,7 +127,7 @@ pub(super) fn scheduler(cluster: &Cluster) -> Component {
 }
 
 pub(super) fn kubelet(cluster: &Cluster) -> Component {
-    component(
+    let kubelet = component(
         "kubelet",
         [
             format!("--config={}", path(cluster, "kubelet.yaml")),
@@ -135,7 +136,13 @@ pub(super) fn kubelet(cluster: &Cluster) -> Component {
             format!("--hostname-override={NODE_NAME}"),
             format!("--node-ip={NODE_ADDRESS}"),
         ],
-    )
+    );
+    Component {
+        // Whatever its --root-dir, it takes device plugins' registrations there, and at its start deletes the sockets of
+        // who else does: another cluster.
+        folder: Some((device_plugins(cluster), "/var/lib/kubelet/device-plugins")),
+        ..kubelet
+    }
 }
 
 pub(super) fn proxy(cluster: &Cluster) -> Component {

@@ -30,13 +30,30 @@ pub(super) fn kubelet_root(cluster: &Cluster) -> PathBuf {
     cluster.state.join("kubelet")
 }
 
+/// What the kubelet takes for `/var/lib/kubelet/device-plugins`.
+pub(super) fn device_plugins(cluster: &Cluster) -> PathBuf {
+    kubelet_root(cluster).join("device-plugins")
+}
+
+/// Where the container runtime looks for CDI specs.
+pub(super) fn cdi(cluster: &Cluster) -> PathBuf {
+    cluster.state.join("cdi")
+}
+
 pub(super) fn path(cluster: &Cluster, name: &str) -> String {
     cluster.state.join(name).display().to_string()
 }
 
 /// Writes every file.
 pub(super) fn write(cluster: &Cluster, pki: &Pki) -> anyhow::Result<()> {
-    for folder in ["run", "cni", "cdi", "etcd", "kubelet", "containerd"] {
+    for folder in [
+        "run",
+        "cni",
+        "cdi",
+        "etcd",
+        "kubelet/device-plugins",
+        "containerd",
+    ] {
         fs::create_dir_all(cluster.state.join(folder))?;
     }
     let put = |name: &str, text: String| {
@@ -117,7 +134,7 @@ sandbox = "{PAUSE_IMAGE}"
         root = at("containerd"),
         state = at("run/containerd"),
         socket = containerd_socket(cluster).display(),
-        cdi = at("cdi"),
+        cdi = cdi(cluster).display(),
         cni = at("cni"),
     )
 }

@@ -75,6 +75,16 @@ impl Host {
             .collect()
     }
 
+    /// Makes a folder a mount of its own that is shared with other mount namespaces: what the kubelet mounts below it in
+    /// its own is then there for the container runtime.
+    pub(super) fn share_mounts(&self, folder: &Path) -> anyhow::Result<()> {
+        rustix::mount::mount_bind(folder, folder)
+            .and_then(|()| {
+                rustix::mount::mount_change(folder, rustix::mount::MountPropagationFlags::SHARED)
+            })
+            .with_context(|| format!("sharing the mounts below {}", folder.display()))
+    }
+
     /// Makes the control group under which the kubelet makes its own; it does not make that one.
     pub(super) fn create_cgroups(&self, group: &str) -> anyhow::Result<()> {
         for folder in self.cgroup_folders(group) {

@@ -178,15 +178,27 @@ pub(crate) fn run(root: &Path, args: &ClusterArgs) -> anyhow::Result<Option<Exit
             run.args(rest);
             // For tests that make trouble: who starts components again, and who makes clusters.
             let own = std::env::current_exe().context("looking for this program")?;
-            run.env(
-                "LATHE_E2E_RESTART_API_SERVER",
+            let restart = |component: &str| {
                 format!(
-                    "{} cluster --name {} restart kube-apiserver --kill --pause 3",
+                    "{} cluster --name {} restart {component}",
                     own.display(),
                     cluster.name
-                ),
+                )
+            };
+            run.env(
+                "LATHE_E2E_RESTART_API_SERVER",
+                restart("kube-apiserver --kill --pause 3"),
             );
+            run.env("LATHE_E2E_RESTART_KUBELET", restart("kubelet --kill"));
+            // For tests that are plugins of the kubelet.
+            run.env("LATHE_E2E_KUBELET", config::kubelet_root(&cluster));
+            run.env("LATHE_E2E_CDI", config::cdi(&cluster));
+            run.env("LATHE_E2E_DEVICE_PLUGINS", config::device_plugins(&cluster));
             run.env("LATHE_E2E_XTASK", own);
+            run.env(
+                "LATHE_E2E_HOST_NETWORK",
+                format!("/proc/{}/ns/net", std::process::id()),
+            );
             return Ok(Some(run.status()?));
         }
     }
@@ -211,6 +223,7 @@ fn start(cluster: &Cluster, began: Instant) -> anyhow::Result<()> {
     Host.create_cgroups(&cluster.cgroup())?;
     let pki = pki::create(&cluster.state.join("pki"))?;
     config::write(cluster, &pki)?;
+    Host.share_mounts(&config::kubelet_root(cluster))?;
     process::start(cluster, components::etcd(cluster))?;
     process::start(cluster, components::api_server(cluster))?;
     process::start(cluster, components::containerd(cluster))?;

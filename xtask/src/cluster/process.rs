@@ -16,6 +16,38 @@ use super::Cluster;
 pub(super) struct Component {
     pub(super) name: &'static str,
     pub(super) args: Vec<String>,
+    /// A folder of the cluster's that the program finds at a path it insists on.
+    pub(super) folder: Option<(PathBuf, &'static str)>,
+}
+
+/// Runs a program with the folder `$1` in the place of `$2`, in a mount namespace of its own, so that nobody else sees
+/// that. Only the mount that holds `$2` becomes private: what the program mounts on a shared mount is seen outside.
+const WITH_FOLDER: &str = r#"set -e
+mkdir -p "$2"
+mount --make-private "$(findmnt --noheadings --output TARGET --target "$2")"
+mount --bind "$1" "$2"
+shift 2
+exec "$@"
+"#;
+
+/// The program of a component, in the cluster's network.
+fn command(cluster: &Cluster, component: &Component) -> Command {
+    let program = cluster.tools.join(component.name);
+    let mut command = match &component.folder {
+        None => cluster.inside(&program.to_string_lossy()),
+        Some((folder, place)) => {
+            let mut command = cluster.inside("unshare");
+            command
+                .args(["--mount", "--propagation=unchanged"])
+                .args(["sh", "-c", WITH_FOLDER, "sh"])
+                .arg(folder)
+                .arg(place)
+                .arg(program);
+            command
+        }
+    };
+    command.args(&component.args);
+    command
 }
 
 /// A process that was started.
@@ -83,10 +115,8 @@ pub(super) fn start(cluster: &Cluster, component: Component) -> anyhow::Result<(
         .append(true)
         .open(log_file(cluster, name))
         .context("making a log file")?;
-    let program = cluster.tools.join(name);
-    let mut command = cluster.inside(&program.to_string_lossy());
+    let mut command = command(cluster, &component);
     command
-        .args(&component.args)
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)

@@ -150,3 +150,42 @@ fn workload(root: &Path) -> anyhow::Result<PathBuf> {
     cargo(root, &[&build[..], &flags[..]].concat())?;
     Ok(target(root).join("release/e2e-workload"))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::LINKS;
+
+    fn read(path: &str) -> String {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        std::fs::read_to_string(root.join(path)).unwrap()
+    }
+
+    #[test]
+    fn every_name_the_program_answers_to_is_a_link() {
+        let source = read("lathe/src/name.rs");
+        let table = source.split("ALIASES").nth(1).unwrap();
+        let table = table.split("];").next().unwrap();
+        let names: BTreeSet<&str> = table
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("(\"")?.split('"').next())
+            .collect();
+        assert_eq!(names, BTreeSet::from(LINKS));
+    }
+
+    #[test]
+    fn the_dockerfile_builds_with_the_pinned_toolchain() {
+        let toolchain = read("rust-toolchain.toml");
+        let version = toolchain.split("channel = \"").nth(1).unwrap();
+        let version = version.split('"').next().unwrap();
+        let dockerfile = read("Dockerfile");
+        assert!(
+            dockerfile.contains(&format!("FROM rust:{version}-")),
+            "{version}"
+        );
+    }
+}

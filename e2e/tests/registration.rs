@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::cluster::{Cluster, LIMIT, cluster, variable};
+use crate::support::cluster::{Cluster, LIMIT, cluster, skipped, variable};
 use crate::support::namespace::within;
 use crate::support::tools::run;
 use driver::{DEVICE, Minimal, VARIABLE};
@@ -41,7 +41,7 @@ struct Host {
 fn host() -> Option<Host> {
     let (Some(kubelet), Some(cdi)) = (variable("LATHE_E2E_KUBELET"), variable("LATHE_E2E_CDI"))
     else {
-        eprintln!("skipped: LATHE_E2E_KUBELET and LATHE_E2E_CDI name no folders");
+        skipped("LATHE_E2E_KUBELET and LATHE_E2E_CDI name no folders");
         return None;
     };
     let kubelet = Paths::below(Path::new("/"), Path::new(&kubelet));
@@ -174,7 +174,7 @@ async fn a_kubelet_that_is_restarted_finds_the_plugins_again() {
         return;
     };
     let Some(restart) = variable("LATHE_E2E_RESTART_KUBELET") else {
-        eprintln!("skipped: LATHE_E2E_RESTART_KUBELET names no command");
+        skipped("LATHE_E2E_RESTART_KUBELET names no command");
         return;
     };
     within(&cluster.clone(), "again", |namespace| async move {

@@ -24,11 +24,20 @@ pub(crate) fn compare(
         (Value::String(text), Some(Value::String(actual))) if matches(text, actual) => {}
         (Value::Object(fields), Some(Value::Object(actual))) => {
             for (name, field) in fields {
-                compare(field, actual.get(name), whole, &format!("{path}/{name}"), found);
+                compare(
+                    field,
+                    actual.get(name),
+                    whole,
+                    &format!("{path}/{name}"),
+                    found,
+                );
             }
             if whole {
-                let more = actual.iter().filter(|(name, _)| !fields.contains_key(*name));
-                found.extend(more.map(|(name, field)| format!("{path}/{name}: unexpected {field}")));
+                let more = actual
+                    .iter()
+                    .filter(|(name, _)| !fields.contains_key(*name));
+                found
+                    .extend(more.map(|(name, field)| format!("{path}/{name}: unexpected {field}")));
             }
         }
         (Value::Array(items), Some(Value::Array(actual))) => {
@@ -94,6 +103,10 @@ fn marks() {
         (json!([]), json!([1]), 1),
         (json!(1), json!(2), 1),
     ] {
-        assert_eq!(differences(expected.clone(), actual.clone()), count, "{expected} {actual}");
+        assert_eq!(
+            differences(expected.clone(), actual.clone()),
+            count,
+            "{expected} {actual}"
+        );
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::table::Step;
 
 /// No request takes longer, unless it hangs. The real server waits 3 s for a version it has not reached.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(15);
 
 /// A server.
 pub(crate) struct Api {
@@ -58,7 +58,10 @@ impl Api {
             .method(method)
             .uri(path)
             .header("content-type", content)
-            .header("accept", step.accept.as_deref().unwrap_or("application/json"))
+            .header(
+                "accept",
+                step.accept.as_deref().unwrap_or("application/json"),
+            )
             .header("user-agent", step.agent.as_deref().unwrap_or("behaviour/1"))
             .body(Body::from(body))
             .unwrap();
@@ -125,7 +128,8 @@ impl Events {
             let frame = tokio::time::timeout(LIMIT, self.body.frame())
                 .await
                 .unwrap_or_else(|_| panic!("no event in {LIMIT:?}"))?;
-            self.buffer.extend(frame.unwrap().into_data().unwrap_or_default());
+            self.buffer
+                .extend(frame.unwrap().into_data().unwrap_or_default());
         }
     }
 }

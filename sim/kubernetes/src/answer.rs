@@ -7,7 +7,7 @@ use futures::stream;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
-use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, WARNING};
 use hyper::{Response, StatusCode};
 use serde_json::Value;
 
@@ -54,6 +54,14 @@ pub(crate) fn text(code: u16, body: &'static str) -> Answer {
     build(code, "text/plain; charset=utf-8", full(body))
 }
 
+/// Adds a warning that clients show to people.
+pub(crate) fn warn(answer: &mut Answer, text: &str) {
+    let quoted = Value::from(text).to_string();
+    if let Ok(value) = HeaderValue::from_str(&format!("299 - {quoted}")) {
+        answer.headers_mut().append(WARNING, value);
+    }
+}
+
 /// The `Status` of an error.
 pub(crate) fn error(error: &ApiError) -> Answer {
     let mut answer = json(error.code, &error.to_status());
@@ -76,21 +84,4 @@ pub(crate) fn stream(watcher: Watcher) -> Answer {
         Some((event, watcher))
     });
     build(200, JSON, StreamBody::new(events).boxed_unsync())
-}
-
-/// Reads a JSON body, or a YAML one.
-pub(crate) fn parse(body: &[u8]) -> Result<Value, ApiError> {
-    let json_error = match serde_json::from_slice(body) {
-        Ok(value) => return Ok(value),
-        Err(error) => error,
-    };
-    // Apply patches and manifests may be YAML; JSON that is merely broken must not be read as YAML.
-    let text = std::str::from_utf8(body).unwrap_or("");
-    if text.trim_start().starts_with(['{', '[']) || text.trim().is_empty() {
-        return Err(ApiError::bad_request(format!(
-            "couldn't get version/kind; json parse error: {json_error}"
-        )));
-    }
-    serde_saphyr::from_str(text)
-        .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))
 }

@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock;
 use crate::error::ApiError;
-use crate::events;
 use crate::faults::Faults;
 use crate::fields::managers::{self, Writer};
 use crate::json;
@@ -21,6 +20,7 @@ use crate::strategy;
 use crate::typed;
 use crate::verbs::Target;
 use crate::verbs::delete::{self, DeleteOptions, Outcome};
+use crate::versions;
 
 /// How many requests are remembered for [`Server::requests`](crate::Server::requests).
 const RECORDS: usize = 10_000;
@@ -55,10 +55,18 @@ impl Api {
     /// Runs a write on `resource`, and what follows from it.
     pub(crate) fn write<T>(&self, resource: &Resource, write: impl FnOnce(&mut State) -> T) -> T {
         self.store.write(|state| {
+            let before = state.version;
             let result = write(state);
+            if state.version == before {
+                return result;
+            }
             if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
                 self.registry.refresh(state);
+                for resource in self.registry.all().iter().filter(|found| found.custom) {
+                    state.open(&resource.storage);
+                }
             }
+            delete::settle_namespaces(state);
             result
         })
     }
@@ -142,7 +150,7 @@ impl Api {
                 };
                 managers::track_update(None, &mut object, &writer, &resource.schema);
             }
-            events::to_stored(&resource, &mut object);
+            versions::to_stored(&resource, &mut object);
             self.write(&resource, |state| {
                 let missing = (String::new(), namespace.clone());
                 if resource.namespaced && state.get("namespaces.", &missing).is_none() {

@@ -4,11 +4,29 @@
 use serde_json::{Value, json};
 
 use crate::base64;
+use crate::custom;
 use crate::json;
 use crate::resource::Resource;
 
+const NODE_INFO: &[&str] = &[
+    "architecture",
+    "bootID",
+    "containerRuntimeVersion",
+    "kernelVersion",
+    "kubeProxyVersion",
+    "kubeletVersion",
+    "machineID",
+    "operatingSystem",
+    "osImage",
+    "systemUUID",
+];
+
 /// Sets what is absent.
 pub(crate) fn set(resource: &Resource, object: &mut Value) {
+    if resource.custom {
+        custom::default(object, &resource.document);
+        return;
+    }
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => pod(object),
         ("", "namespaces") => {
@@ -21,6 +39,15 @@ pub(crate) fn set(resource: &Resource, object: &mut Value) {
         }
         ("", "nodes") => {
             json::default(object, &["spec"], json!({}));
+            // What the status of a node always holds.
+            json::default(
+                object,
+                &["status", "daemonEndpoints", "kubeletEndpoint", "Port"],
+                json!(0),
+            );
+            for field in NODE_INFO {
+                json::default(object, &["status", "nodeInfo", field], json!(""));
+            }
             if json::at(object, &["status", "allocatable"]).is_none()
                 && let Some(capacity) = json::at(object, &["status", "capacity"]).cloned()
             {
@@ -31,9 +58,31 @@ pub(crate) fn set(resource: &Resource, object: &mut Value) {
             json::default(object, &["type"], json!("Opaque"));
             encode_string_data(object);
         }
+        ("resource.k8s.io", "resourceclaims") => requests(object, resource.version == "v1beta1"),
         ("apps", kind) => workload(object, kind == "deployments"),
         ("apiextensions.k8s.io", _) => definition(object),
         _ => {}
+    }
+}
+
+/// A request asks for exactly one device when it does not say.
+fn requests(claim: &mut Value, flat: bool) {
+    let requests = claim
+        .get_mut("spec")
+        .and_then(|spec| spec.get_mut("devices"))
+        .and_then(|devices| devices.get_mut("requests"))
+        .and_then(Value::as_array_mut);
+    for request in requests.into_iter().flatten() {
+        let wanted = if flat {
+            (!json::text(request, &["deviceClassName"]).is_empty()).then_some(request)
+        } else {
+            request.get_mut("exactly")
+        };
+        let Some(wanted) = wanted else { continue };
+        json::default(wanted, &["allocationMode"], json!("ExactCount"));
+        if wanted["allocationMode"] == "ExactCount" {
+            json::default(wanted, &["count"], json!(1));
+        }
     }
 }
 
@@ -44,6 +93,7 @@ fn pod(object: &mut Value) {
         ("dnsPolicy", json!("ClusterFirst")),
         ("schedulerName", json!("default-scheduler")),
         ("terminationGracePeriodSeconds", json!(30)),
+        ("enableServiceLinks", json!(true)),
         ("securityContext", json!({})),
     ] {
         json::default(object, &["spec", field], value);
@@ -71,6 +121,12 @@ fn container(container: &mut Value) {
         ("terminationMessagePolicy", json!("File")),
     ] {
         json::default(container, &[field], value);
+    }
+    // A limit without a request is the request.
+    if let Some(limits) = json::at(container, &["resources", "limits"]).cloned() {
+        for (name, amount) in limits.as_object().into_iter().flatten() {
+            json::default(container, &["resources", "requests", name], amount.clone());
+        }
     }
     let ports = container.get_mut("ports").and_then(Value::as_array_mut);
     for port in ports.into_iter().flatten() {

@@ -152,9 +152,14 @@ impl ApiError {
         error
     }
 
-    /// 409 on create.
-    pub(crate) fn already_exists(resource: &Resource, name: &str) -> Self {
-        let message = format!("{} \"{name}\" already exists", resource.qualified());
+    /// 409 on create. `leaving` says whether the object that is in the way is being deleted.
+    pub(crate) fn already_exists(resource: &Resource, name: &str, leaving: bool) -> Self {
+        let prefix = if leaving {
+            "object is being deleted: "
+        } else {
+            ""
+        };
+        let message = format!("{prefix}{} \"{name}\" already exists", resource.qualified());
         Self::new(409, "AlreadyExists", message).about(resource, name)
     }
 
@@ -165,6 +170,25 @@ impl ApiError {
             resource.qualified()
         );
         Self::new(409, "Conflict", message).about(resource, name)
+    }
+
+    /// 409: the object is not the one, or not in the version, that a deletion asked for.
+    pub(crate) fn precondition(resource: &Resource, name: &str, why: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {} \"{name}\": {why}",
+            resource.kind
+        );
+        let mut error = Self::new(409, "Conflict", message);
+        error.details = json!({"name": name, "kind": resource.kind});
+        error
+    }
+
+    /// 409: a pod that has a node already.
+    pub(crate) fn already_bound(pod: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on pods/binding \"{pod}\": {why}");
+        let mut error = Self::new(409, "Conflict", message);
+        error.details = json!({"name": pod, "kind": "pods/binding"});
+        error
     }
 
     /// 409: somebody wrote between this client's read and its write.
@@ -191,7 +215,13 @@ impl ApiError {
 
     /// 422 with the wrong fields.
     pub(crate) fn invalid(resource: &Resource, name: &str, causes: &[Cause]) -> Self {
-        Self::invalid_kind(&resource.group, &resource.kind, name, causes)
+        // Events are checked in their core form, whatever the form they come in.
+        let group = if resource.is_event() {
+            ""
+        } else {
+            &resource.group
+        };
+        Self::invalid_kind(group, &resource.kind, name, causes)
     }
 
     /// 422 for something that is no stored kind, such as the options of a request.
@@ -239,6 +269,36 @@ impl ApiError {
         error
     }
 
+    /// 422 for a patch whose result is no object of the kind.
+    pub(crate) fn patch_undecodable(shown: &str, why: &str) -> Self {
+        let cause = Cause::invalid("patch", &json!(shown), why);
+        let mut error = Self::invalid_kind("", "", "", std::slice::from_ref(&cause));
+        error.details = json!({ "causes": error.details["causes"] });
+        error
+    }
+
+    /// 415 for a patch of a format that the built-in kinds do not take.
+    pub(crate) fn unsupported_patch() -> Self {
+        let mut error = Self::new(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+        error.details = json!({});
+        error
+    }
+
+    /// 403: new objects in a namespace that is ending.
+    pub(crate) fn namespace_terminating(resource: &Resource, name: &str, namespace: &str) -> Self {
+        let message = format!(
+            "{} \"{name}\" is forbidden: unable to create new content in namespace {namespace} because it is being terminated",
+            resource.qualified()
+        );
+        let mut error = Self::new(403, "Forbidden", message).about(resource, name);
+        error.details["causes"] = json!([{
+            "reason": "NamespaceTerminating",
+            "message": format!("namespace {namespace} is being terminated"),
+            "field": "metadata.namespace",
+        }]);
+        error
+    }
+
     /// 413.
     pub(crate) fn too_large(limit: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit}");
@@ -266,7 +326,7 @@ impl ApiError {
         let mut error = Self::new(
             504,
             "Timeout",
-            format!("Too large resource version: {wanted}, current: {current}"),
+            format!("Timeout: Too large resource version: {wanted}, current: {current}"),
         );
         error.details = json!({
             "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
@@ -290,18 +350,6 @@ impl ApiError {
     /// 500 without a reason: an error that the real server lets through as it is.
     pub(crate) fn unexpected(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
-    }
-
-    /// 500.
-    pub(crate) fn internal(message: impl Into<String>) -> Self {
-        let message = message.into();
-        let mut error = Self::new(
-            500,
-            "InternalError",
-            format!("Internal error occurred: {message}"),
-        );
-        error.details = json!({"causes": [{"message": message}]});
-        error
     }
 
     /// An answer that a fault asked for.

@@ -1,6 +1,6 @@
 //! The two shapes of an Event. Both API versions show the same objects; they are stored in the core/v1 shape.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::json;
 use crate::resource::Resource;
@@ -23,13 +23,41 @@ pub(crate) fn to_stored(resource: &Resource, object: &mut Value) {
     }
 }
 
-/// Gives a stored object the shape, apiVersion and kind of `resource`.
+/// Gives a stored object the shape of `resource`.
 pub(crate) fn to_served(resource: &Resource, object: &mut Value) {
     if resource.is("events.k8s.io", "events") {
         rename(object, NAMES.iter().copied());
     }
-    json::set(object, &["apiVersion"], Value::from(resource.api_version()));
-    json::set(object, &["kind"], Value::from(resource.kind.as_str()));
+}
+
+/// Adds the fields that the real server writes even when they are empty.
+pub(crate) fn complete(object: &mut Value) {
+    let core = object
+        .get("apiVersion")
+        .is_some_and(|version| version == "v1");
+    let fields: &[(&str, Value)] = if core {
+        &[
+            ("source", Value::Object(Map::new())),
+            ("firstTimestamp", Value::Null),
+            ("lastTimestamp", Value::Null),
+            ("eventTime", Value::Null),
+            ("reportingComponent", Value::String(String::new())),
+            ("reportingInstance", Value::String(String::new())),
+        ]
+    } else {
+        &[
+            ("eventTime", Value::Null),
+            ("deprecatedSource", Value::Object(Map::new())),
+            ("deprecatedFirstTimestamp", Value::Null),
+            ("deprecatedLastTimestamp", Value::Null),
+        ]
+    };
+    let Some(object) = object.as_object_mut() else {
+        return;
+    };
+    for (name, empty) in fields {
+        object.entry(*name).or_insert_with(|| empty.clone());
+    }
 }
 
 fn rename<'a>(object: &mut Value, names: impl Iterator<Item = (&'a str, &'a str)>) {

@@ -13,7 +13,10 @@
 mod answer;
 mod api;
 mod base64;
+mod body;
 mod clock;
+mod custom;
+mod decoding;
 mod defaults;
 mod discovery;
 mod error;
@@ -37,6 +40,7 @@ mod table;
 mod typed;
 mod validation;
 mod verbs;
+mod versions;
 
 pub use error::ApiError;
 pub use faults::{Action, Fault, Faults};

@@ -6,10 +6,9 @@ use crate::error::{ApiError, Cause};
 use crate::render::{Form, Include};
 use crate::resource::Resource;
 use crate::selector::{Fields, Labels};
-use crate::verbs::WriteOptions;
-use crate::verbs::patch::patch_options;
 use crate::verbs::read::ListOptions;
 use crate::verbs::watch::WatchOptions;
+use crate::verbs::{FieldValidation, WriteOptions};
 
 /// How long a watch runs when the client does not say; the real server takes 30 to 60 minutes.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(1800);
@@ -118,20 +117,30 @@ impl Query {
     pub(crate) fn write_options(
         &self,
         user_agent: &str,
+        kind: &'static str,
         apply: bool,
     ) -> Result<WriteOptions, ApiError> {
-        let dry_run = match self.get("dryRun") {
-            "" => false,
-            "All" => true,
+        let wrong = |cause: &Cause| {
+            ApiError::invalid_kind("meta.k8s.io", kind, "", std::slice::from_ref(cause))
+        };
+        let dry_run = dry_run(&[self.get("dryRun")]).map_err(|cause| wrong(&cause))?;
+        let validation = match self.get("fieldValidation") {
+            "" | "Warn" => FieldValidation::Warn,
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
             other => {
-                let cause = Cause::unsupported("dryRun", &other.into(), &["All"]);
-                return Err(patch_options(&cause));
+                let known = ["", "Ignore", "Strict", "Warn"];
+                return Err(wrong(&Cause::unsupported(
+                    "fieldValidation",
+                    &other.into(),
+                    &known,
+                )));
             }
         };
         let force = self.flag("force");
         if !apply && !self.get("force").is_empty() {
             let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
-            return Err(patch_options(&cause));
+            return Err(wrong(&cause));
         }
         let manager = match self.get("fieldManager") {
             "" if apply => "",
@@ -148,15 +157,29 @@ impl Query {
                 message: format!("Too long: may not be more than {limit} bytes"),
                 field: "fieldManager".to_owned(),
             };
-            return Err(patch_options(&cause));
+            return Err(wrong(&cause));
         }
         Ok(WriteOptions {
             dry_run,
             manager: manager.chars().take(limit).collect(),
             force,
-            strict: self.get("fieldValidation") == "Strict",
+            validation,
+            ..WriteOptions::default()
         })
     }
+}
+
+/// Whether a write is only tried, from the `dryRun` values given; empty ones do not count.
+pub(crate) fn dry_run(values: &[&str]) -> Result<bool, Cause> {
+    let given: Vec<&str> = values
+        .iter()
+        .copied()
+        .filter(|value| !value.is_empty())
+        .collect();
+    if given.iter().any(|value| *value != "All") {
+        return Err(Cause::unsupported("dryRun", &given.into(), &["All"]));
+    }
+    Ok(!given.is_empty())
 }
 
 /// One media type of an `Accept` header, with its parameters.

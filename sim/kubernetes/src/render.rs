@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::events;
 use crate::resource::Resource;
 use crate::table;
 use crate::verbs::read::Page;
@@ -58,7 +59,7 @@ impl Render {
             .map(|object| {
                 let mut row = json!({ "cells": layout.cells(object) });
                 match include {
-                    Include::Nothing => {}
+                    Include::Nothing => row["object"] = Value::Null,
                     Include::Metadata => row["object"] = partial(object),
                     Include::Object => row["object"] = object.clone(),
                 }
@@ -77,7 +78,10 @@ impl Render {
     }
 
     /// One object.
-    pub(crate) fn object(&self, resource: &Resource, object: Value) -> Value {
+    pub(crate) fn object(&self, resource: &Resource, mut object: Value) -> Value {
+        if resource.is_event() && self.form == Form::Whole {
+            events::complete(&mut object);
+        }
         match self.form {
             Form::Whole => object,
             Form::Metadata => partial(&object),
@@ -97,6 +101,9 @@ impl Render {
                     .items
                     .into_iter()
                     .map(|mut item| {
+                        if resource.is_event() {
+                            events::complete(&mut item);
+                        }
                         if !resource.custom
                             && let Some(fields) = item.as_object_mut()
                         {
@@ -124,7 +131,13 @@ impl Render {
     /// The object of a watch event.
     pub(crate) fn event(&mut self, resource: &Resource, object: &Value) -> Value {
         match self.form {
-            Form::Whole => object.clone(),
+            Form::Whole => {
+                let mut object = object.clone();
+                if resource.is_event() {
+                    events::complete(&mut object);
+                }
+                object
+            }
             Form::Metadata => partial(object),
             Form::Table(include) => {
                 let metadata = json!({ "resourceVersion": object["metadata"]["resourceVersion"] });

@@ -37,12 +37,16 @@ pub(crate) struct Resource {
     pub(crate) unconditional: bool,
     /// Whether a PUT to a name that does not exist creates it.
     pub(crate) create_on_update: bool,
+    /// What a client is warned of when this version is on its way out, such as `deprecated in v1.35+`; else empty.
+    pub(crate) deprecated: &'static str,
     /// Whether this comes from a CustomResourceDefinition.
     pub(crate) custom: bool,
     /// Name of the shelf the objects lie on; two versions of one resource share it.
     pub(crate) storage: String,
     /// How its fields merge.
     pub(crate) schema: Arc<Type>,
+    /// The OpenAPI document of a custom resource; null for built-in ones.
+    pub(crate) document: Arc<Value>,
     /// Extra columns of a CustomResourceDefinition, as in its `additionalPrinterColumns`.
     pub(crate) columns: Vec<Value>,
 }
@@ -103,6 +107,7 @@ struct Row {
     generation: bool,
     unconditional: bool,
     create_on_update: bool,
+    deprecated: &'static str,
 }
 
 const fn row(api: &'static str, plural: &'static str, kind: &'static str, namespaced: bool) -> Row {
@@ -116,10 +121,15 @@ const fn row(api: &'static str, plural: &'static str, kind: &'static str, namesp
         generation: false,
         unconditional: true,
         create_on_update: false,
+        deprecated: "",
     }
 }
 
 impl Row {
+    const fn deprecated(mut self, since: &'static str) -> Self {
+        self.deprecated = since;
+        self
+    }
     const fn short(mut self, names: &'static [&'static str]) -> Self {
         self.short = names;
         self
@@ -204,6 +214,54 @@ const BUILT_IN: &[Row] = &[
     )
     .status(Status::Dropped),
     row(
+        "resource.k8s.io/v1beta2",
+        "resourceslices",
+        "ResourceSlice",
+        false,
+    )
+    .generation()
+    .deprecated("deprecated in v1.36+, unavailable in v1.39+"),
+    row(
+        "resource.k8s.io/v1beta2",
+        "deviceclasses",
+        "DeviceClass",
+        false,
+    )
+    .generation()
+    .deprecated("deprecated in v1.36+, unavailable in v1.39+"),
+    row(
+        "resource.k8s.io/v1beta2",
+        "resourceclaims",
+        "ResourceClaim",
+        true,
+    )
+    .status(Status::Dropped)
+    .deprecated("deprecated in v1.36+, unavailable in v1.39+"),
+    row(
+        "resource.k8s.io/v1beta1",
+        "resourceslices",
+        "ResourceSlice",
+        false,
+    )
+    .generation()
+    .deprecated("deprecated in v1.35+, unavailable in v1.38+"),
+    row(
+        "resource.k8s.io/v1beta1",
+        "deviceclasses",
+        "DeviceClass",
+        false,
+    )
+    .generation()
+    .deprecated("deprecated in v1.35+, unavailable in v1.38+"),
+    row(
+        "resource.k8s.io/v1beta1",
+        "resourceclaims",
+        "ResourceClaim",
+        true,
+    )
+    .status(Status::Dropped)
+    .deprecated("deprecated in v1.35+, unavailable in v1.38+"),
+    row(
         "apiextensions.k8s.io/v1",
         "customresourcedefinitions",
         "CustomResourceDefinition",
@@ -214,6 +272,13 @@ const BUILT_IN: &[Row] = &[
     .generation()
     .conditional(),
 ];
+
+/// Whether there is such a kind of such a version among the built-in ones.
+pub(crate) fn is_built_in(api_version: &str, kind: &str) -> bool {
+    BUILT_IN
+        .iter()
+        .any(|row| row.api == api_version && row.kind == kind)
+}
 
 /// The built-in resources.
 pub(crate) fn built_in() -> Vec<Arc<Resource>> {
@@ -246,9 +311,11 @@ pub(crate) fn built_in() -> Vec<Arc<Resource>> {
                 generation: row.generation,
                 unconditional: row.unconditional,
                 create_on_update: row.create_on_update,
+                deprecated: row.deprecated,
                 custom: false,
                 storage,
                 schema: Arc::new(schema::built_in(group, row.kind)),
+                document: Arc::default(),
                 columns: Vec::new(),
             })
         })
@@ -294,9 +361,11 @@ pub(crate) fn of_definition(definition: &Value) -> Vec<Arc<Resource>> {
                 generation: true,
                 unconditional: false,
                 create_on_update: false,
+                deprecated: "",
                 custom: true,
                 storage: format!("{plural}.{group}"),
                 schema: Arc::new(schema::of_open_api(&version["schema"]["openAPIV3Schema"])),
+                document: Arc::new(version["schema"]["openAPIV3Schema"].clone()),
                 columns: json::list(version, &["additionalPrinterColumns"]).to_vec(),
             })
         })

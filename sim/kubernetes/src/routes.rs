@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 
 use crate::answer::{self, Answer};
 use crate::api::Api;
+use crate::body;
 use crate::discovery;
-use crate::error::ApiError;
+use crate::error::{ApiError, Cause};
 use crate::protobuf;
 use crate::query::{self, Query, percent_decode};
 use crate::render::Render;
@@ -21,7 +22,7 @@ use crate::server::Record;
 use crate::verbs::delete::{self, DeleteOptions};
 use crate::verbs::patch::{self, Format};
 use crate::verbs::watch::Watcher;
-use crate::verbs::{Target, create, pods, read, update};
+use crate::verbs::{Target, WriteOptions, create, pods, read, update};
 
 /// The most a body may hold, as in the real server.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
@@ -184,6 +185,14 @@ fn resource(
         return review(api, kind, &call);
     }
     let Some(resource) = api.registry.find(group, version, plural) else {
+        let known = api
+            .registry
+            .all()
+            .iter()
+            .any(|resource| resource.group == group && resource.version == version);
+        if known {
+            return Err(ApiError::no_such_path());
+        }
         return Ok(answer::text(404, "404 page not found\n"));
     };
     if resource.namespaced != namespace.is_some() && !(namespace.is_none() && name.is_empty()) {
@@ -195,7 +204,7 @@ fn resource(
             .iter()
             .any(|(found, _)| *found == subresource);
     if !known {
-        return Ok(answer::text(404, "404 page not found\n"));
+        return Err(ApiError::no_such_path());
     }
     let target = Target {
         resource,
@@ -203,7 +212,25 @@ fn resource(
         name: name.to_owned(),
         subresource: subresource.to_owned(),
     };
-    dispatch(api, target, &call)
+    let deprecated = deprecation(&target);
+    let mut answer = dispatch(api, target, &call)?;
+    if let Some(text) = deprecated {
+        answer::warn(&mut answer, &text);
+    }
+    Ok(answer)
+}
+
+/// What a client is told that uses a version on its way out.
+fn deprecation(target: &Target) -> Option<String> {
+    let resource = &target.resource;
+    (!resource.deprecated.is_empty()).then(|| {
+        format!(
+            "{} {} is {}",
+            resource.api_version(),
+            resource.kind,
+            resource.deprecated
+        )
+    })
 }
 
 fn review(api: &Api, kind: &str, call: &Call) -> Result<Answer, ApiError> {
@@ -226,7 +253,7 @@ fn pod_action(api: &Arc<Api>, target: &Target, call: &Call) -> Result<Answer, Ap
     if call.method != Method::POST {
         return Err(ApiError::method_not_allowed());
     }
-    let options = call.query.write_options(&call.user_agent, false)?;
+    let options = write_options(call, "CreateOptions")?;
     let body = body(call)?;
     if target.subresource == "binding" {
         api.write(&target.resource, |state| {
@@ -247,6 +274,11 @@ fn collection(api: &Arc<Api>, target: Target, call: &Call) -> Result<Answer, Api
     let render = Render::new(query::form(&call.accept, &call.query));
     match call.method {
         Method::GET if call.query.flag("watch") => watch(api, target, call),
+        Method::GET if !call.query.get("sendInitialEvents").is_empty() => {
+            let detail = "sendInitialEvents is forbidden for list";
+            let cause = Cause::forbidden("sendInitialEvents", detail);
+            Err(read::list_options(&[cause]))
+        }
         Method::GET => {
             let options = call.query.list_options(&resource)?;
             let page = read::list(&api.store.read(), &target, &options)?;
@@ -256,12 +288,21 @@ fn collection(api: &Arc<Api>, target: Target, call: &Call) -> Result<Answer, Api
             Err(ApiError::method_not_allowed())
         }
         Method::POST => {
-            let options = call.query.write_options(&call.user_agent, false)?;
-            let body = body(call)?;
+            let options = write_options(call, "CreateOptions")?;
+            let body = unwrapped(&resource, body(call))?;
             let created = api.write(&resource, |state| {
                 create::create(state, &target, body, &options)
             })?;
-            Ok(answer::json(201, &render.object(&resource, created)))
+            let mut answer = answer::json(201, &render.object(&resource, created));
+            tell(&mut answer, &options);
+            Ok(answer)
+        }
+        // Whole collections are deleted in one namespace at a time, namespaces one by one.
+        Method::DELETE
+            if resource.namespaced && target.namespace.is_none()
+                || resource.is("", "namespaces") =>
+        {
+            Err(ApiError::method_not_allowed())
         }
         Method::DELETE => {
             let options = call.query.list_options(&resource)?;
@@ -291,9 +332,11 @@ fn collection(api: &Arc<Api>, target: Target, call: &Call) -> Result<Answer, Api
 fn object(api: &Arc<Api>, target: Target, call: &Call) -> Result<Answer, ApiError> {
     let resource = Arc::clone(&target.resource);
     let render = Render::new(query::form(&call.accept, &call.query));
-    let written = |(object, created): (Value, bool)| {
+    let written = |(object, created): (Value, bool), options: &WriteOptions| {
         let code = if created { 201 } else { 200 };
-        Ok(answer::json(code, &render.object(&resource, object)))
+        let mut answer = answer::json(code, &render.object(&resource, object));
+        tell(&mut answer, options);
+        Ok(answer)
     };
     match call.method {
         Method::GET if call.query.flag("watch") => watch(api, target, call),
@@ -303,21 +346,31 @@ fn object(api: &Arc<Api>, target: Target, call: &Call) -> Result<Answer, ApiErro
             Ok(answer::json(200, &render.object(&resource, object)))
         }
         Method::PUT => {
-            let options = call.query.write_options(&call.user_agent, false)?;
-            let body = body(call)?;
-            written(api.write(&resource, |state| {
+            let options = write_options(call, "UpdateOptions")?;
+            let body = unwrapped(&resource, body(call))?;
+            let result = api.write(&resource, |state| {
                 update::replace(state, &target, body, &options)
-            })?)
+            })?;
+            written(result, &options)
         }
         Method::PATCH => {
             let format = patch_format(&resource, &call.content_type)?;
-            let options = call
-                .query
-                .write_options(&call.user_agent, format == Format::Apply)?;
-            let body = answer::parse(&call.body)?;
-            written(api.write(&resource, |state| {
+            let options = call.query.write_options(
+                &call.user_agent,
+                "PatchOptions",
+                format == Format::Apply,
+            )?;
+            let body = match (format, body::parse(&call.body)) {
+                (_, Ok(body)) => body,
+                (Format::Json, Err(_)) => {
+                    return Err(ApiError::bad_request("invalid JSON patch"));
+                }
+                (_, Err(why)) => return Err(ApiError::bad_request(why)),
+            };
+            let result = api.write(&resource, |state| {
                 patch::patch(state, &target, format, &body, &options)
-            })?)
+            })?;
+            written(result, &options)
         }
         Method::DELETE if target.subresource.is_empty() => {
             let options = delete_options(call)?;
@@ -355,7 +408,9 @@ fn watch(api: &Arc<Api>, target: Target, call: &Call) -> Result<Answer, ApiError
 fn body(call: &Call) -> Result<Value, ApiError> {
     let kind = call.content_type.split(';').next().unwrap_or("").trim();
     match kind {
-        "" | "application/json" | "application/yaml" => answer::parse(&call.body),
+        "" | "application/json" | "application/yaml" => {
+            body::parse(&call.body).map_err(ApiError::bad_request)
+        }
         "application/vnd.kubernetes.protobuf" => {
             protobuf::decode(&call.body).ok_or_else(unsupported_body)
         }
@@ -364,19 +419,52 @@ fn body(call: &Call) -> Result<Value, ApiError> {
 }
 
 fn unsupported_body() -> ApiError {
-    ApiError::unsupported_media_type("application/json, application/yaml")
+    ApiError::unsupported_media_type(
+        "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+    )
+}
+
+/// A body that cannot be read is none of the kind wanted, as the messages say it.
+fn unwrapped(
+    resource: &crate::resource::Resource,
+    body: Result<Value, ApiError>,
+) -> Result<Value, ApiError> {
+    body.map_err(|mut error| {
+        if error.code == 400 {
+            error.message = format!(
+                "the object provided is unrecognized (must be of type {}): {}",
+                resource.kind, error.message
+            );
+        }
+        error
+    })
+}
+
+/// The options of a write with a whole body, and which of its fields stand twice.
+fn write_options(call: &Call, kind: &'static str) -> Result<WriteOptions, ApiError> {
+    let mut options = call.query.write_options(&call.user_agent, kind, false)?;
+    options.duplicates = body::duplicates(&call.body);
+    Ok(options)
+}
+
+/// Puts what a write has to say beside its result into the headers.
+fn tell(answer: &mut Answer, options: &WriteOptions) {
+    for text in options.warnings.borrow().iter() {
+        answer::warn(answer, text);
+    }
 }
 
 fn delete_options(call: &Call) -> Result<DeleteOptions, ApiError> {
     let mut options = if call.body.is_empty() {
         DeleteOptions::default()
     } else {
-        DeleteOptions::of(&body(call)?)
+        DeleteOptions::of(&body(call)?)?
     };
     if let Some(grace) = call.query.number("gracePeriodSeconds")? {
         options.grace = Some(grace);
     }
-    options.dry_run |= !call.query.get("dryRun").is_empty();
+    options.dry_run |= query::dry_run(&[call.query.get("dryRun")])
+        .map_err(|cause| delete::options_error(&cause))?;
     Ok(options)
 }
 
@@ -384,7 +472,6 @@ fn patch_format(
     resource: &crate::resource::Resource,
     content_type: &str,
 ) -> Result<Format, ApiError> {
-    const ALL: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
     const CUSTOM: &str =
         "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
     match content_type.split(';').next().unwrap_or("").trim() {
@@ -393,10 +480,7 @@ fn patch_format(
         "application/apply-patch+yaml" => Ok(Format::Apply),
         // Custom resources have no Go types, and so no merge keys.
         "application/strategic-merge-patch+json" if !resource.custom => Ok(Format::Strategic),
-        _ => Err(ApiError::unsupported_media_type(if resource.custom {
-            CUSTOM
-        } else {
-            ALL
-        })),
+        _ if resource.custom => Err(ApiError::unsupported_media_type(CUSTOM)),
+        _ => Err(ApiError::unsupported_patch()),
     }
 }

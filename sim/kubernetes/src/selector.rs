@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::error::ApiError;
 use crate::json;
 use crate::resource::Resource;
+use crate::validation::{label_value_errors, qualified_name_errors};
 
 /// One condition on a label.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +22,8 @@ enum Requirement {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Labels(Vec<Requirement>);
 
-fn unparsable(text: &str, why: &str) -> ApiError {
-    ApiError::bad_request(format!("unable to parse requirement: {why} in \"{text}\""))
+fn unparsable(why: &str) -> ApiError {
+    ApiError::bad_request(format!("unable to parse requirement: {why}"))
 }
 
 /// Splits at commas that are outside parentheses.
@@ -41,51 +42,99 @@ fn clauses(text: &str) -> Vec<&str> {
     .collect()
 }
 
+/// A key as a selector may name it.
+fn label_key(text: &str) -> Result<String, ApiError> {
+    match qualified_name_errors(text.trim()).first() {
+        None => Ok(text.trim().to_owned()),
+        Some(why) => Err(unparsable(&format!(
+            "<nil>: Invalid value: \"{}\": {why}",
+            text.trim()
+        ))),
+    }
+}
+
+/// A value as a label may have it.
+fn label_value(key: &str, place: usize, text: &str) -> Result<String, ApiError> {
+    match label_value_errors(text.trim()).first() {
+        None => Ok(text.trim().to_owned()),
+        Some(why) => Err(unparsable(&format!(
+            "values[{place}][{key}]: Invalid value: \"{}\": {why}",
+            text.trim()
+        ))),
+    }
+}
+
 fn requirement(clause: &str) -> Result<Requirement, ApiError> {
-    let key = |text: &str| -> Result<String, ApiError> {
-        let key = text.trim();
-        if key.is_empty() || key.contains(char::is_whitespace) || key.contains(['(', ')', '!']) {
-            return Err(unparsable(clause, "a label key is expected"));
-        }
-        Ok(key.to_owned())
-    };
-    if let Some((name, value)) = clause.split_once("!=") {
-        return Ok(Requirement::NotIn(
-            key(name)?,
-            vec![value.trim().to_owned()],
+    if clause.starts_with('=') {
+        return Err(ApiError::bad_request(
+            "found '=', expected: !, identifier, or 'end of string'",
         ));
     }
-    if let Some((name, value)) = clause.split_once('=') {
-        let value = value.strip_prefix('=').unwrap_or(value);
-        return Ok(Requirement::In(key(name)?, vec![value.trim().to_owned()]));
+    let value = |key: &str, text: &str| {
+        let text = text.trim();
+        if let Some(sign @ ('(' | ')')) = text.chars().next() {
+            return Err(unparsable(&format!("found '{sign}', expected: identifier")));
+        }
+        match text.split_whitespace().nth(1) {
+            Some(next) => Err(ApiError::bad_request(format!(
+                "found '{next}', expected: ',' or 'end of string'"
+            ))),
+            None => label_value(key, 0, text),
+        }
+    };
+    if let Some((name, wanted)) = clause.split_once("!=") {
+        let name = label_key(name)?;
+        let wanted = value(&name, wanted)?;
+        return Ok(Requirement::NotIn(name, vec![wanted]));
+    }
+    if let Some((name, wanted)) = clause.split_once('=') {
+        let name = label_key(name)?;
+        let wanted = value(&name, wanted.strip_prefix('=').unwrap_or(wanted))?;
+        return Ok(Requirement::In(name, vec![wanted]));
     }
     for (sign, greater) in [('>', true), ('<', false)] {
-        if let Some((name, value)) = clause.split_once(sign) {
-            let value = value
-                .trim()
-                .parse()
-                .map_err(|_| unparsable(clause, "an integer is expected"))?;
-            return Ok(Requirement::Order(key(name)?, greater, value));
+        if let Some((name, bound)) = clause.split_once(sign) {
+            let bound = bound.trim();
+            let number = bound.parse().map_err(|_| {
+                unparsable(&format!(
+                    "values[0]: Invalid value: \"{bound}\": for 'Gt', 'Lt' operators, the value must be an integer"
+                ))
+            })?;
+            return Ok(Requirement::Order(label_key(name)?, greater, number));
         }
     }
-    if let Some(rest) = clause.strip_suffix(')') {
-        let (head, values) = rest
-            .split_once('(')
-            .ok_or_else(|| unparsable(clause, "'(' is expected"))?;
+    let words: Vec<&str> = clause.split_whitespace().collect();
+    if let [_, "in" | "notin", values, ..] = words.as_slice()
+        && !values.starts_with('(')
+    {
+        return Err(unparsable(&format!("found '{values}' expected: '('")));
+    }
+    if let Some((head, values)) = clause
+        .strip_suffix(')')
+        .and_then(|rest| rest.split_once('('))
+    {
+        let (name, is) = match head.split_whitespace().collect::<Vec<_>>().as_slice() {
+            [name, is @ ("in" | "notin")] => (label_key(name)?, *is == "in"),
+            _ => {
+                return Err(unparsable(
+                    "found '(', expected: in, notin, =, ==, !=, gt, lt",
+                ));
+            }
+        };
         let values = values
             .split(',')
-            .map(|value| value.trim().to_owned())
-            .collect();
-        let mut words = head.split_whitespace();
-        return match (words.next(), words.next(), words.next()) {
-            (Some(name), Some("in"), None) => Ok(Requirement::In(key(name)?, values)),
-            (Some(name), Some("notin"), None) => Ok(Requirement::NotIn(key(name)?, values)),
-            _ => Err(unparsable(clause, "'in' or 'notin' is expected")),
-        };
+            .enumerate()
+            .map(|(place, text)| label_value(&name, place, text))
+            .collect::<Result<_, _>>()?;
+        return Ok(if is {
+            Requirement::In(name, values)
+        } else {
+            Requirement::NotIn(name, values)
+        });
     }
     match clause.strip_prefix('!') {
-        Some(name) => Ok(Requirement::Missing(key(name)?)),
-        None => Ok(Requirement::Exists(key(clause)?)),
+        Some(name) => Ok(Requirement::Missing(label_key(name)?)),
+        None => Ok(Requirement::Exists(label_key(clause)?)),
     }
 }
 
@@ -224,6 +273,11 @@ impl Fields {
                 };
                 let known = matches!(field, "metadata.name" | "metadata.namespace")
                     || selectable(resource).contains(&field);
+                if !known && selectable(resource).is_empty() {
+                    return Err(ApiError::bad_request(format!(
+                        "\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                    )));
+                }
                 if !known {
                     return Err(ApiError::bad_request(format!(
                         "field label not supported: {field}"

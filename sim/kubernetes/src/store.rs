@@ -125,6 +125,17 @@ impl State {
         self.shelves.get(shelf)?.objects.get(key)
     }
 
+    /// Makes the shelf of a resource that is served from now on: there is no history from before.
+    pub(crate) fn open(&mut self, shelf: &str) {
+        let version = self.version;
+        self.shelves
+            .entry(shelf.to_owned())
+            .or_insert_with(|| Shelf {
+                forgotten: version,
+                ..Shelf::default()
+            });
+    }
+
     /// Stores `object` under the next version and returns it as stored.
     pub(crate) fn put(&mut self, shelf: &str, key: Key, mut object: Value) -> Arc<Value> {
         self.version += 1;

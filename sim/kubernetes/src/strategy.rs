@@ -26,8 +26,6 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Value, keep_statu
     }
     if resource.generation {
         json::set(object, &["metadata", "generation"], json!(1));
-    } else {
-        json::remove(object, &["metadata", "generation"]);
     }
     defaults::set(resource, object);
     if resource.is("", "namespaces") {
@@ -35,9 +33,41 @@ pub(crate) fn prepare_create(resource: &Resource, object: &mut Value, keep_statu
         json::set(object, &["status", "phase"], json!("Active"));
     } else if resource.is("", "pods") {
         json::default(object, &["status", "phase"], json!("Pending"));
-        json::default(object, &["status", "qosClass"], json!("BestEffort"));
+        let class = quality(object);
+        json::default(object, &["status", "qosClass"], json!(class));
     } else if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
         establish(object);
+    }
+}
+
+/// A node that a client creates is not ready until its kubelet says so (admission plugin TaintNodesByCondition).
+pub(crate) fn taint_new_node(node: &mut Value) {
+    let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    let mut taints = json::list(node, &["spec", "taints"]).to_vec();
+    if !taints.contains(&taint) {
+        taints.push(taint);
+        json::set(node, &["spec", "taints"], Value::Array(taints));
+    }
+}
+
+/// The quality-of-service class of a pod: from requests and limits of processor and memory.
+fn quality(pod: &Value) -> &'static str {
+    let containers = ["containers", "initContainers"]
+        .into_iter()
+        .flat_map(|list| json::list(pod, &["spec", list]));
+    let (mut any, mut all) = (false, true);
+    for container in containers {
+        for amount in ["cpu", "memory"] {
+            let request = json::at(container, &["resources", "requests", amount]);
+            let limit = json::at(container, &["resources", "limits", amount]);
+            any |= request.or(limit).is_some();
+            all &= limit.is_some() && request.is_none_or(|request| Some(request) == limit);
+        }
+    }
+    match (any, all) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
     }
 }
 

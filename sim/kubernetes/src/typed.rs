@@ -9,11 +9,12 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
+use k8s_openapi::api::resource::v1beta1;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::custom;
+use crate::decoding;
 use crate::fields::schema::Type;
 use crate::resource::Resource;
 
@@ -26,42 +27,50 @@ pub(crate) struct Decoded {
     pub(crate) unknown: Vec<String>,
 }
 
-fn through<T: Serialize + DeserializeOwned>(object: Value) -> Result<Value, serde_json::Error> {
-    serde_json::to_value(serde_json::from_value::<T>(object)?)
-}
-
 /// Decodes a body of `resource`. The error is the sentence of the decoder.
 pub(crate) fn decode(resource: &Resource, mut object: Value) -> Result<Decoded, String> {
     if resource.custom {
         drop_empty(&mut object, &resource.schema, false);
-        return Ok(Decoded {
-            object,
-            unknown: Vec::new(),
-        });
+        let mut unknown = Vec::new();
+        custom::prune(&mut object, &resource.document, "", &mut unknown);
+        return Ok(Decoded { object, unknown });
     }
     quantities(&mut object);
+    if resource.is_event() || resource.group == "coordination.k8s.io" {
+        decoding::micro_times(&object)?;
+    }
     let sent = object.clone();
+    let (kind, of) = (resource.kind.as_str(), resource.schema.as_ref());
     let decoded = match (resource.group.as_str(), resource.kind.as_str()) {
-        ("", "Node") => through::<Node>(object),
-        ("", "Pod") => through::<Pod>(object),
-        ("", "Event") => through::<Event>(object),
-        ("", "Namespace") => through::<Namespace>(object),
-        ("", "ConfigMap") => through::<ConfigMap>(object),
-        ("", "Secret") => through::<Secret>(object),
-        ("", "ServiceAccount") => through::<ServiceAccount>(object),
-        ("", "Service") => through::<Service>(object),
-        ("events.k8s.io", _) => through::<NewEvent>(object),
-        ("coordination.k8s.io", _) => through::<Lease>(object),
-        ("apps", "DaemonSet") => through::<DaemonSet>(object),
-        ("apps", _) => through::<Deployment>(object),
-        ("policy", _) => through::<PodDisruptionBudget>(object),
-        ("resource.k8s.io", "ResourceSlice") => through::<ResourceSlice>(object),
-        ("resource.k8s.io", "DeviceClass") => through::<DeviceClass>(object),
-        ("resource.k8s.io", _) => through::<ResourceClaim>(object),
-        ("apiextensions.k8s.io", _) => through::<CustomResourceDefinition>(object),
+        ("", "Node") => decoding::through::<Node>(kind, of, object),
+        ("", "Pod") => decoding::through::<Pod>(kind, of, object),
+        ("", "Event") => decoding::through::<Event>(kind, of, object),
+        ("", "Namespace") => decoding::through::<Namespace>(kind, of, object),
+        ("", "ConfigMap") => decoding::through::<ConfigMap>(kind, of, object),
+        ("", "Secret") => decoding::through::<Secret>(kind, of, object),
+        ("", "ServiceAccount") => decoding::through::<ServiceAccount>(kind, of, object),
+        ("", "Service") => decoding::through::<Service>(kind, of, object),
+        ("events.k8s.io", _) => decoding::through::<NewEvent>(kind, of, object),
+        ("coordination.k8s.io", _) => decoding::through::<Lease>(kind, of, object),
+        ("apps", "DaemonSet") => decoding::through::<DaemonSet>(kind, of, object),
+        ("apps", _) => decoding::through::<Deployment>(kind, of, object),
+        ("policy", _) => decoding::through::<PodDisruptionBudget>(kind, of, object),
+        ("resource.k8s.io", kind) if resource.version == "v1beta1" => match kind {
+            "ResourceSlice" => decoding::through::<v1beta1::ResourceSlice>(kind, of, object),
+            "DeviceClass" => decoding::through::<v1beta1::DeviceClass>(kind, of, object),
+            _ => decoding::through::<v1beta1::ResourceClaim>(kind, of, object),
+        },
+        ("resource.k8s.io", "ResourceSlice") => {
+            decoding::through::<ResourceSlice>(kind, of, object)
+        }
+        ("resource.k8s.io", "DeviceClass") => decoding::through::<DeviceClass>(kind, of, object),
+        ("resource.k8s.io", _) => decoding::through::<ResourceClaim>(kind, of, object),
+        ("apiextensions.k8s.io", _) => {
+            decoding::through::<CustomResourceDefinition>(kind, of, object)
+        }
         _ => Ok(object),
     };
-    let mut object = decoded.map_err(|error| error.to_string())?;
+    let mut object = decoded?;
     let mut unknown = Vec::new();
     lost(&sent, &object, &mut String::new(), &mut unknown);
     drop_empty(&mut object, &resource.schema, true);
@@ -119,21 +128,34 @@ fn lost(sent: &Value, kept: &Value, path: &mut String, found: &mut Vec<String>) 
     }
 }
 
-/// Removes what Go leaves out when it is empty: maps of data and, in built-in kinds, lists.
-fn drop_empty(value: &mut Value, of: &Type, lists: bool) {
+/// Flags of built-in kinds that are plain `bool`s with `omitempty` in Go, so that false reads as absent.
+const PLAIN_FLAGS: &[&str] = &[
+    "unschedulable",
+    "hostIPC",
+    "hostNetwork",
+    "hostPID",
+    "readOnly",
+    "stdin",
+    "stdinOnce",
+    "tty",
+];
+
+/// Removes what Go leaves out when it is empty: maps of data and, in built-in kinds, lists and flags.
+fn drop_empty(value: &mut Value, of: &Type, built_in: bool) {
     match value {
         Value::Object(map) => {
             map.retain(|name, field| {
                 let field_type = of.field(name);
-                drop_empty(field, field_type, lists);
+                drop_empty(field, field_type, built_in);
                 match field {
                     Value::Object(inner) => !(inner.is_empty() && *field_type == Type::Map),
                     Value::Array(items) => {
                         let in_metadata = matches!(field_type, Type::Set | Type::ListMap { .. });
                         // The containers of a pod are always written.
-                        !(items.is_empty() && (lists || in_metadata) && name != "containers")
+                        !(items.is_empty() && (built_in || in_metadata) && name != "containers")
                             || name == "managedFields"
                     }
+                    Value::Bool(false) => !(built_in && PLAIN_FLAGS.contains(&name.as_str())),
                     _ => true,
                 }
             });
@@ -144,7 +166,7 @@ fn drop_empty(value: &mut Value, of: &Type, lists: bool) {
                 _ => &Type::Deduced,
             };
             for item in items {
-                drop_empty(item, item_type, lists);
+                drop_empty(item, item_type, built_in);
             }
         }
         _ => {}

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::compare::compare;
+use super::compare::{Comparison, compare};
 use super::schema::Type;
 use super::set::{FieldSet, Step, display};
 use crate::error::ApiError;
@@ -125,10 +125,12 @@ impl Managers {
                     "manager": identity.manager,
                     "operation": if identity.applies { "Apply" } else { "Update" },
                     "apiVersion": entry.api_version,
-                    "time": entry.time,
                     "fieldsType": "FieldsV1",
                     "fieldsV1": entry.fields.encode(),
                 });
+                if !entry.time.is_empty() {
+                    encoded["time"] = json!(entry.time);
+                }
                 if !identity.subresource.is_empty() {
                     encoded["subresource"] = json!(identity.subresource);
                 }
@@ -262,7 +264,10 @@ pub(crate) fn apply(
             Entry {
                 api_version: writer.api_version.clone(),
                 time: writer.now.clone(),
-                fields: strip(FieldSet::of(live, of), &[]),
+                fields: strip(
+                    compare(&Value::Object(serde_json::Map::new()), live, of).written(),
+                    &[],
+                ),
             },
         );
     }
@@ -294,8 +299,11 @@ pub(crate) fn apply(
     }
     managers.take_from_others(&me, &written, &difference.removed);
     let fields = strip(applied, writer.reset);
+    // Who changes nothing in the object leaves no new time.
+    let unchanged = exists && difference == Comparison::default();
     let time = match &last {
-        Some(last) if last.fields == fields => last.time.clone(),
+        Some(last) if unchanged || last.fields == fields => last.time.clone(),
+        None if unchanged => String::new(),
         _ => writer.now.clone(),
     };
     managers.0.insert(

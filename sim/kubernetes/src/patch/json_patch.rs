@@ -10,7 +10,9 @@ const MAX_OPERATIONS: usize = 10_000;
 /// Applies the operations of `patch` to a copy of `target`.
 pub(crate) fn apply(target: &Value, patch: &Value) -> Result<Value, ApiError> {
     let operations = patch.as_array().ok_or_else(|| {
-        ApiError::bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
+        ApiError::bad_request(
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+        )
     })?;
     if operations.len() > MAX_OPERATIONS {
         return Err(ApiError::bad_request(format!(
@@ -31,11 +33,7 @@ fn step(target: &mut Value, operation: &Value) -> Option<()> {
     match operation.get("op")?.as_str()? {
         "add" => add(target, &path, operation.get("value")?.clone()),
         "remove" => remove(target, &path).map(drop),
-        "replace" => {
-            let value = operation.get("value")?.clone();
-            *target.pointer_mut(&path)? = value;
-            Some(())
-        }
+        "replace" => replace(target, &path, operation.get("value")?.clone()),
         "move" => {
             let value = remove(target, &pointer("from")?)?;
             add(target, &path, value)
@@ -80,6 +78,19 @@ fn add(target: &mut Value, path: &str, value: Value) -> Option<()> {
         }
         _ => None,
     }
+}
+
+/// Replaces a value. A field of an object need not be there: so it is with the library that the real server uses,
+/// against the standard.
+fn replace(target: &mut Value, path: &str, value: Value) -> Option<()> {
+    if let Some(found) = target.pointer_mut(path) {
+        *found = value;
+        return Some(());
+    }
+    let (parent, last) = split(path)?;
+    let parent = target.pointer_mut(parent)?.as_object_mut()?;
+    parent.insert(last, value);
+    Some(())
 }
 
 fn remove(target: &mut Value, path: &str) -> Option<Value> {

@@ -28,8 +28,9 @@ pub(crate) fn merge(target: &mut Value, patch: &Value, of: &Type) -> Result<(), 
             return Ok(());
         }
         Some(other) => {
-            return Err(ApiError::bad_request(format!(
-                "Unknown patch type: {other}"
+            return Err(ApiError::unexpected(format!(
+                "unknown patch type: {other} in map: {}",
+                go_map(changes)
             )));
         }
     }
@@ -39,6 +40,7 @@ pub(crate) fn merge(target: &mut Value, patch: &Value, of: &Type) -> Result<(), 
     if let Some(kept) = changes.get(RETAIN_KEYS).and_then(Value::as_array) {
         target.retain(|name, _| kept.iter().any(|key| key == name));
     }
+    let before = target.clone();
     for (name, change) in changes {
         if let Some(list) = name.strip_prefix(DELETE_PRIMITIVES) {
             delete_primitives(target, list, change);
@@ -46,7 +48,7 @@ pub(crate) fn merge(target: &mut Value, patch: &Value, of: &Type) -> Result<(), 
             merge_field(target, name, change, of.field(name))?;
         }
     }
-    // Ordering comes last: it speaks of the lists as they are after the merge.
+    // An order that is given speaks of the lists as they are after the merge.
     for (name, order) in changes {
         if let Some(list) = name.strip_prefix(ORDER)
             && let (Some(items), Some(order)) = (
@@ -54,10 +56,39 @@ pub(crate) fn merge(target: &mut Value, patch: &Value, of: &Type) -> Result<(), 
                 order.as_array(),
             )
         {
-            reorder(items, order, of.field(list));
+            let none = Vec::new();
+            let before = before.get(list).and_then(Value::as_array).unwrap_or(&none);
+            reorder(items, order, before, of.field(list));
         }
     }
     Ok(())
+}
+
+/// A map as Go's `%v` prints it.
+fn go_map(map: &Map<String, Value>) -> String {
+    let fields: Vec<String> = map
+        .iter()
+        .map(|(name, field)| format!("{name}:{}", go_value(field)))
+        .collect();
+    format!("map[{}]", fields.join(" "))
+}
+
+fn go_value(value: &Value) -> String {
+    match value {
+        Value::Object(map) => go_map(map),
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(go_value).collect();
+            format!("[{}]", items.join(" "))
+        }
+        Value::String(text) => text.clone(),
+        Value::Null => "<nil>".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// A whole patch as the real server shows it in its messages.
+pub(crate) fn shown(patch: &Value) -> String {
+    go_value(patch)
 }
 
 fn merge_field(
@@ -90,17 +121,21 @@ fn merge_field(
         ) => {
             let list = target.entry(name).or_insert(Value::Array(Vec::new()));
             if let Some(list) = list.as_array_mut() {
-                merge_keyed(list, items, name, merge_key, item)?;
+                let before = list.clone();
+                merge_keyed(list, items, merge_key, item)?;
+                reorder(list, items, &before, of);
             }
         }
         (Value::Array(items), Type::Set) => {
             let list = target.entry(name).or_insert(Value::Array(Vec::new()));
             if let Some(list) = list.as_array_mut() {
+                let before = list.clone();
                 for item in items {
                     if !list.contains(item) {
                         list.push(item.clone());
                     }
                 }
+                reorder(list, items, &before, of);
             }
         }
         _ => {
@@ -113,7 +148,6 @@ fn merge_field(
 fn merge_keyed(
     list: &mut Vec<Value>,
     items: &[Value],
-    name: &str,
     key: &str,
     item_type: &Type,
 ) -> Result<(), ApiError> {
@@ -129,8 +163,9 @@ fn merge_keyed(
     }
     for item in items {
         let Some(id) = item.get(key) else {
-            return Err(ApiError::bad_request(format!(
-                "map: {item} does not contain declared merge key: {key} (field {name})"
+            return Err(ApiError::unexpected(format!(
+                "map: {} does not contain declared merge key: {key}",
+                shown(item)
             )));
         };
         let position = list.iter().position(|known| known.get(key) == Some(id));
@@ -164,28 +199,43 @@ fn delete_primitives(target: &mut Map<String, Value>, list: &str, doomed: &Value
     }
 }
 
-/// Puts `items` into the given order; those it does not name keep their place relative to what precedes them.
-fn reorder(items: &mut Vec<Value>, order: &[Value], of: &Type) {
-    let rank = |item: &Value| {
-        order.iter().position(|wanted| match of {
-            Type::ListMap { merge_key, .. } => {
-                wanted.get(merge_key).is_some() && wanted.get(merge_key) == item.get(merge_key)
-            }
-            _ => wanted == item,
-        })
+/// Orders a merged list: the items named in `order` as they stand there, the others as they stood `before`. Where
+/// nothing says which of two comes first, the named one does, so that items a patch adds lead
+/// (`normalizeElementOrder` of `k8s.io/apimachinery/pkg/util/strategicpatch`).
+fn reorder(items: &mut Vec<Value>, order: &[Value], before: &[Value], of: &Type) {
+    let same = |a: &Value, b: &Value| match of {
+        Type::ListMap { merge_key, .. } => {
+            a.get(merge_key).is_some() && a.get(merge_key) == b.get(merge_key)
+        }
+        _ => a == b,
     };
-    let mut last = 0;
-    let mut ranked: Vec<(usize, Value)> = Vec::with_capacity(items.len());
-    for item in items.drain(..) {
-        last = rank(&item).unwrap_or(last);
-        ranked.push((last, item));
+    let place = |list: &[Value], item: &Value| list.iter().position(|known| same(known, item));
+    let (mut named, mut others): (Vec<Value>, Vec<Value>) = items
+        .drain(..)
+        .partition(|item| place(order, item).is_some());
+    named.sort_by_key(|item| place(order, item));
+    others.sort_by_key(|item| place(before, item));
+    let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
+    loop {
+        let other_first = match (named.peek(), others.peek()) {
+            (None, None) => return,
+            (None, Some(_)) => true,
+            (Some(_), None) => false,
+            (Some(named), Some(other)) => {
+                matches!((place(before, other), place(before, named)), (Some(a), Some(b)) if a < b)
+            }
+        };
+        let next = if other_first {
+            others.next()
+        } else {
+            named.next()
+        };
+        items.extend(next);
     }
-    ranked.sort_by_key(|(rank, _)| *rank);
-    items.extend(ranked.into_iter().map(|(_, item)| item));
 }
 
 /// A value that is new to the object: directives have nothing to act on and must not be stored.
-fn without_directives(value: &Value) -> Value {
+pub(crate) fn without_directives(value: &Value) -> Value {
     match value {
         Value::Object(map) => map
             .iter()

@@ -83,7 +83,7 @@ fn cells(event: &Value) -> Vec<Value> {
         json!(source),
         json!(json::text(event, &[message]).trim()),
         json!(age::since(event, &[first])),
-        json!(count.to_string()),
+        json!(count),
         json!(json::text(event, &["metadata", "name"])),
     ]
 }

@@ -23,6 +23,16 @@ pub(super) fn layout() -> Layout {
     Layout::new(columns, cells)
 }
 
+/// The kernel with the architecture behind it, where that is known.
+fn kernel(node: &Value) -> Value {
+    let info = |field: &str| json::text(node, &["status", "nodeInfo", field]);
+    match (info("kernelVersion"), info("architecture")) {
+        ("", _) => json!("<unknown>"),
+        (version, "") => json!(version),
+        (version, architecture) => json!(format!("{version} ({architecture})")),
+    }
+}
+
 fn cells(node: &Value) -> Vec<Value> {
     let info = |field: &str| json::text(node, &["status", "nodeInfo", field]).to_owned();
     let or_unknown = |text: String| {
@@ -41,7 +51,7 @@ fn cells(node: &Value) -> Vec<Value> {
         json!(address(node, "InternalIP")),
         json!(address(node, "ExternalIP")),
         or_unknown(info("osImage")),
-        or_unknown(info("kernelVersion")),
+        kernel(node),
         or_unknown(info("containerRuntimeVersion")),
     ]
 }

@@ -11,7 +11,8 @@ pub(super) fn taints(node: &Value, causes: &mut Vec<Cause>) {
     const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
     let taints = json::list(node, &["spec", "taints"]);
     for (place, taint) in taints.iter().enumerate() {
-        let field = |name: &str| format!("spec.taints[{place}].{name}");
+        // So the real server has it: taints are checked as part of the metadata.
+        let field = |name: &str| format!("metadata.taints[{place}].{name}");
         let key = json::text(taint, &["key"]);
         for error in qualified_name_errors(key) {
             causes.push(Cause::invalid(field("key"), &json!(key), &error));
@@ -30,7 +31,15 @@ pub(super) fn taints(node: &Value, causes: &mut Vec<Cause>) {
             json::text(other, &["key"]) == key && json::text(other, &["effect"]) == effect
         };
         if taints.iter().take(place).any(same) {
-            let mut duplicate = Cause::duplicate(format!("spec.taints[{place}]"), taint);
+            let shown = format!(
+                "{{\"Key\":{},\"Value\":{},\"Effect\":{},\"TimeAdded\":{}}}",
+                json!(key),
+                json!(value),
+                json!(effect),
+                taint.get("timeAdded").unwrap_or(&Value::Null),
+            );
+            let mut duplicate = Cause::duplicate(format!("metadata.taints[{place}]"), &Value::Null);
+            duplicate.message = format!("Duplicate value: {shown}");
             duplicate.message += ": taints must be unique by key and effect pair";
             causes.push(duplicate);
         }
@@ -97,6 +106,50 @@ pub(super) fn changed_pod(pod: &Value, old: &Value, causes: &mut Vec<Cause>) {
         causes.push(Cause::forbidden(
             "spec",
             "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+        ));
+    }
+}
+
+/// The data of config maps and secrets: keys are file names, and what is marked as immutable stays.
+pub(super) fn data(object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    const RULE: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+    for field in ["data", "binaryData"] {
+        for key in object[field]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, _)| key)
+        {
+            let legal = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+            if key.is_empty() || !key.bytes().all(legal) {
+                causes.push(Cause::invalid(format!("{field}[{key}]"), &json!(key), RULE));
+            }
+        }
+    }
+    let Some(old) = old else { return };
+    if old["immutable"] != json!(true) {
+        return;
+    }
+    let rule = "field is immutable when `immutable` is set";
+    if object["immutable"] != json!(true) {
+        causes.push(Cause::forbidden("immutable", rule));
+    }
+    for field in ["data", "binaryData"] {
+        if object.get(field) != old.get(field) {
+            causes.push(Cause::forbidden(field, rule));
+        }
+    }
+}
+
+/// A disruption budget has one bound.
+pub(super) fn budget(budget: &Value, causes: &mut Vec<Cause>) {
+    let spec = &budget["spec"];
+    if json::at(spec, &["minAvailable"]).is_some() && json::at(spec, &["maxUnavailable"]).is_some()
+    {
+        causes.push(Cause::invalid(
+            "spec",
+            spec,
+            "minAvailable and maxUnavailable cannot be both set",
         ));
     }
 }

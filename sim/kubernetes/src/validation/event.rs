@@ -35,11 +35,13 @@ pub(super) fn event(
         Some(_) => {}
         None => {
             let timed = json::at(event, &["eventTime"]).is_some();
-            if new_shape && !timed {
+            if timed {
+                strict(event, new_shape, causes);
+            } else if new_shape {
                 causes.push(Cause::required("eventTime", ""));
             }
-            if new_shape || timed {
-                strict(event, new_shape, causes);
+            if new_shape {
+                kind(event, causes);
             }
             if new_shape {
                 series(event, causes);
@@ -70,10 +72,9 @@ fn strict(event: &Value, new_shape: bool, causes: &mut Vec<Cause>) {
     let name = json::text(event, &[controller]);
     if name.is_empty() {
         causes.push(Cause::required(controller, ""));
-    } else {
-        for error in qualified_name_errors(name) {
-            causes.push(Cause::invalid(controller, &json!(name), &error));
-        }
+    }
+    for error in qualified_name_errors(name) {
+        causes.push(Cause::invalid(controller, &json!(name), &error));
     }
     for field in ["reportingInstance", "action", "reason"] {
         match json::text(event, &[field]).len() {
@@ -85,8 +86,11 @@ fn strict(event: &Value, new_shape: bool, causes: &mut Vec<Cause>) {
     if json::text(event, &[note]).len() > NOTE_LIMIT {
         causes.push(too_long("message", NOTE_LIMIT));
     }
+}
+
+fn kind(event: &Value, causes: &mut Vec<Cause>) {
     let kind = json::text(event, &["type"]);
-    if new_shape && !matches!(kind, "Normal" | "Warning") {
+    if !matches!(kind, "Normal" | "Warning") {
         let rule = format!("has invalid value: {kind}");
         causes.push(Cause::invalid("type", &json!(""), &rule));
     }

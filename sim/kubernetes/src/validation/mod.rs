@@ -7,7 +7,9 @@ mod names;
 
 use serde_json::{Value, json};
 
-use self::names::{dns_label_errors, label_value_errors, qualified_name_errors, subdomain_errors};
+use self::names::{dns_label_errors, subdomain_errors};
+pub(crate) use self::names::{label_value_errors, qualified_name_errors};
+use crate::custom;
 use crate::error::Cause;
 use crate::json;
 use crate::resource::Resource;
@@ -28,10 +30,16 @@ pub(crate) fn object(resource: &Resource, object: &Value, old: Option<&Value>) -
             None => core::new_pod(object, &mut causes),
             Some(old) => core::changed_pod(object, old, &mut causes),
         }
+    } else if resource.is("", "configmaps") || resource.is("", "secrets") {
+        core::data(object, old, &mut causes);
+    } else if resource.is("policy", "poddisruptionbudgets") {
+        core::budget(object, &mut causes);
     } else if resource.is_event() {
         event::event(resource, object, old, &mut causes);
     } else if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
         definition(object, &mut causes);
+    } else if resource.custom {
+        custom::check(object, &resource.document, "", &mut causes);
     } else if resource.is("coordination.k8s.io", "leases") {
         lease(object, &mut causes);
     }
@@ -47,11 +55,25 @@ fn metadata(resource: &Resource, object: &Value) -> Vec<Cause> {
             "name or generateName is required",
         ));
     } else {
-        let errors = if resource.is("", "namespaces") || resource.is("", "services") {
-            dns_label_errors(name)
+        let errors_of = if resource.is("", "namespaces") || resource.is("", "services") {
+            dns_label_errors
         } else {
-            subdomain_errors(name)
+            subdomain_errors
         };
+        let prefix = json::text(object, &["metadata", "generateName"]);
+        // A prefix may end with a dash: something follows.
+        let masked = match prefix.strip_suffix('-') {
+            Some(rest) if !rest.is_empty() => format!("{rest}a"),
+            _ => prefix.to_owned(),
+        };
+        if !prefix.is_empty() {
+            causes.extend(
+                errors_of(&masked)
+                    .iter()
+                    .map(|error| Cause::invalid("metadata.generateName", &json!(prefix), error)),
+            );
+        }
+        let errors = errors_of(name);
         causes.extend(
             errors
                 .iter()
@@ -95,15 +117,46 @@ fn metadata(resource: &Resource, object: &Value) -> Vec<Cause> {
     {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if json::text(owner, &[field]).is_empty() {
-                causes.push(Cause::invalid(
+                causes.push(Cause::required(
                     format!("metadata.ownerReferences[{place}].{field}"),
-                    &json!(""),
                     "must not be empty",
                 ));
             }
         }
     }
+    finalizers(object, &mut causes);
     causes
+}
+
+/// Finalizers are qualified names with a prefix, save for those of the system itself.
+fn finalizers(object: &Value, causes: &mut Vec<Cause>) {
+    const STANDARD: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
+    let names = json::list(object, &["metadata", "finalizers"]);
+    for (place, finalizer) in names.iter().enumerate() {
+        let name = finalizer.as_str().unwrap_or("");
+        for error in qualified_name_errors(name) {
+            causes.push(Cause::invalid("metadata.finalizers", finalizer, &error));
+        }
+        if !name.contains('/') && !STANDARD.contains(&name) {
+            causes.push(Cause::invalid(
+                format!("metadata.finalizers[{place}]"),
+                finalizer,
+                "name is neither a standard finalizer name nor is it fully qualified",
+            ));
+        }
+    }
+}
+
+/// Metadata that a client may leave out of an update, but not change.
+pub(crate) fn fixed_metadata(old: &Value, new: &Value) -> Vec<Cause> {
+    ["deletionTimestamp", "deletionGracePeriodSeconds"]
+        .into_iter()
+        .filter_map(|field| {
+            let sent = json::at(new, &["metadata", field])?;
+            (Some(sent) != json::at(old, &["metadata", field]))
+                .then(|| Cause::invalid(format!("metadata.{field}"), sent, "field is immutable"))
+        })
+        .collect()
 }
 
 fn pairs<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
@@ -188,7 +241,7 @@ fn definition(definition: &Value, causes: &mut Vec<Cause>) {
 
 /// Refuses metadata that cannot be decoded, with the sentence of Go's decoder: clients meet it when a label or an
 /// annotation is a number or a truth value.
-pub(crate) fn decodable(object: &Value) -> Result<(), String> {
+pub(crate) fn decodable(kind: &str, object: &Value) -> Result<(), String> {
     let of = |value: &Value| match value {
         Value::Number(_) => "number",
         Value::Bool(_) => "bool",
@@ -201,7 +254,7 @@ pub(crate) fn decodable(object: &Value) -> Result<(), String> {
         && !metadata.is_object()
     {
         return Err(format!(
-            "json: cannot unmarshal {} into Go struct field .metadata of type v1.ObjectMeta",
+            "json: cannot unmarshal {} into Go struct field {kind}.metadata of type v1.ObjectMeta",
             of(metadata)
         ));
     }
@@ -212,6 +265,14 @@ pub(crate) fn decodable(object: &Value) -> Result<(), String> {
         )
     };
     for field in ["labels", "annotations"] {
+        if let Some(found) = json::at(object, &["metadata", field])
+            && !found.is_object()
+        {
+            return Err(format!(
+                "json: cannot unmarshal {} into Go struct field ObjectMeta.metadata.{field} of type map[string]string",
+                of(found)
+            ));
+        }
         for (_, value) in pairs(object, field) {
             if !value.is_string() {
                 return Err(wrong(field, value));

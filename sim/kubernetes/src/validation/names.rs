@@ -17,7 +17,7 @@ fn is_dns_label(text: &str) -> bool {
 pub(super) fn subdomain_errors(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > 253 {
-        errors.push("must be no more than 253 bytes".to_owned());
+        errors.push("must be no more than 253 characters".to_owned());
     }
     if !text.split('.').all(is_dns_label) {
         errors.push(SUBDOMAIN.to_owned());
@@ -29,9 +29,11 @@ pub(super) fn subdomain_errors(text: &str) -> Vec<String> {
 pub(super) fn dns_label_errors(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > 63 {
-        errors.push("must be no more than 63 bytes".to_owned());
+        errors.push("must be no more than 63 characters".to_owned());
     }
-    if !is_dns_label(text) {
+    if text.contains('.') {
+        errors.push("must not contain dots".to_owned());
+    } else if !is_dns_label(text) {
         errors.push(DNS_LABEL.to_owned());
     }
     errors
@@ -46,7 +48,7 @@ fn is_name_part(text: &str) -> bool {
 }
 
 /// What is wrong with a label key, taint key or annotation key.
-pub(super) fn qualified_name_errors(text: &str) -> Vec<String> {
+pub(crate) fn qualified_name_errors(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let parts: Vec<&str> = text.split('/').collect();
     let name = match parts.as_slice() {
@@ -65,7 +67,7 @@ pub(super) fn qualified_name_errors(text: &str) -> Vec<String> {
         }
         _ => {
             return vec![format!(
-                "a qualified name {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+                "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
                 QUALIFIED_NAME.trim_start_matches("name part ")
             )];
         }
@@ -82,7 +84,7 @@ pub(super) fn qualified_name_errors(text: &str) -> Vec<String> {
 }
 
 /// What is wrong with a label value.
-pub(super) fn label_value_errors(text: &str) -> Vec<String> {
+pub(crate) fn label_value_errors(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > 63 {
         errors.push("must be no more than 63 bytes".to_owned());

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::{Target, served};
 use crate::clock;
-use crate::error::ApiError;
+use crate::error::{ApiError, Cause};
 use crate::json;
+use crate::query::dry_run;
 use crate::resource::Resource;
 use crate::store::{Key, State};
 
@@ -33,19 +34,39 @@ pub(crate) struct DeleteOptions {
 
 impl DeleteOptions {
     /// Reads the body of a request.
-    pub(crate) fn of(body: &Value) -> Self {
+    pub(crate) fn of(body: &Value) -> Result<Self, ApiError> {
+        const POLICIES: &[&str] = &["Foreground", "Background", "Orphan", "nil"];
         let given = |path: &[&str]| {
             json::at(body, path)
                 .and_then(Value::as_str)
                 .map(str::to_owned)
         };
-        Self {
+        let policy = json::text(body, &["propagationPolicy"]);
+        if !policy.is_empty() && !POLICIES.contains(&policy) {
+            let cause = Cause::unsupported("propagationPolicy", &json!(policy), POLICIES);
+            return Err(options_error(&cause));
+        }
+        let dry: Vec<&str> = json::list(body, &["dryRun"])
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        Ok(Self {
             grace: json::at(body, &["gracePeriodSeconds"]).and_then(Value::as_u64),
             uid: given(&["preconditions", "uid"]),
             version: given(&["preconditions", "resourceVersion"]),
-            dry_run: !json::list(body, &["dryRun"]).is_empty(),
-        }
+            dry_run: dry_run(&dry).map_err(|cause| options_error(&cause))?,
+        })
     }
+}
+
+/// 422 about the options of a deletion.
+pub(crate) fn options_error(cause: &Cause) -> ApiError {
+    ApiError::invalid_kind(
+        "meta.k8s.io",
+        "DeleteOptions",
+        "",
+        std::slice::from_ref(cause),
+    )
 }
 
 /// Deletes one object.
@@ -66,6 +87,9 @@ pub(crate) fn delete(
     } else {
         0
     };
+    if resource.is("", "namespaces") {
+        return end_namespace(state, target, &old, options);
+    }
     let held = !json::list(&old, &["metadata", "finalizers"]).is_empty();
     let mut object = (*old).clone();
     if grace == 0 && !held {
@@ -82,6 +106,62 @@ pub(crate) fn delete(
     }
     let stored = state.put(&resource.storage, key, object);
     Ok(Outcome::Pending(served(resource, &stored), grace))
+}
+
+/// A namespace is marked as ending, and ends when nothing is left in it (see [`settle_namespaces`]).
+fn end_namespace(
+    state: &mut State,
+    target: &Target,
+    old: &Arc<Value>,
+    options: &DeleteOptions,
+) -> Result<Outcome, ApiError> {
+    let resource = &target.resource;
+    let mut object = (**old).clone();
+    if json::at(old, &["metadata", "deletionTimestamp"]).is_none() {
+        let now = json!(clock::now());
+        json::set(&mut object, &["metadata", "deletionTimestamp"], now);
+    }
+    json::set(&mut object, &["status", "phase"], json!("Terminating"));
+    if object == **old || options.dry_run {
+        return Ok(Outcome::Pending(served(resource, &object), 0));
+    }
+    let stored = state.put(&resource.storage, target.key(), object);
+    Ok(Outcome::Pending(served(resource, &stored), 0))
+}
+
+/// Empties the namespaces that are ending, and removes those that are empty, in place of the controller that is not
+/// there. Objects with finalizers are marked and stay until those are gone.
+pub(crate) fn settle_namespaces(state: &mut State) {
+    const NAMESPACES: &str = "namespaces.";
+    let ending: Vec<String> = state
+        .shelf(NAMESPACES)
+        .into_iter()
+        .flat_map(|shelf| shelf.objects.iter())
+        .filter(|(_, object)| json::text(object, &["status", "phase"]) == "Terminating")
+        .map(|((_, name), _)| name.clone())
+        .collect();
+    for name in ending {
+        let mut held = false;
+        for (shelf, key) in state.in_namespace(&name) {
+            let Some(found) = state.get(&shelf, &key).cloned() else {
+                continue;
+            };
+            let mut object = (*found).clone();
+            if json::list(&found, &["metadata", "finalizers"]).is_empty() {
+                state.remove(&shelf, &key, object);
+                continue;
+            }
+            held = true;
+            mark(&mut object, &found, 0);
+            if object != *found {
+                state.put(&shelf, key, object);
+            }
+        }
+        let key = (String::new(), name);
+        if !held && let Some(last) = state.get(NAMESPACES, &key).map(|object| (**object).clone()) {
+            state.remove(NAMESPACES, &key, last);
+        }
+    }
 }
 
 /// Marks an object as being deleted. A second deletion may shorten the grace, never lengthen it.
@@ -128,39 +208,43 @@ fn preconditions(
     options: &DeleteOptions,
 ) -> Result<(), ApiError> {
     let name = json::text(old, &["metadata", "name"]);
-    for (label, wanted, path) in [
-        ("UID", &options.uid, "uid"),
-        ("ResourceVersion", &options.version, "resourceVersion"),
+    for (label, wanted, path, hint) in [
+        ("UID", &options.uid, "uid", "deleted and then recreated"),
+        (
+            "ResourceVersion",
+            &options.version,
+            "resourceVersion",
+            "modified",
+        ),
     ] {
         let found = json::text(old, &["metadata", path]);
         if let Some(wanted) = wanted
             && wanted != found
         {
             let why = format!(
-                "Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {found}"
+                "the {label} in the precondition ({wanted}) does not match the {label} in record ({found}). The object might have been {hint}"
             );
-            return Err(ApiError::conflict(resource, name, &why));
+            return Err(ApiError::precondition(resource, name, &why));
         }
     }
     Ok(())
 }
 
-/// What lies inside a deleted object: the objects of a namespace, the instances of a definition. The real server's
-/// controllers remove them one after the other before the object itself goes.
+/// What lies inside a deleted definition: its instances. The real server's controllers remove them one after the other
+/// before the definition itself goes.
 fn contents(state: &mut State, resource: &Resource, object: &Value) {
     let name = json::text(object, &["metadata", "name"]);
-    let doomed: Vec<(String, Key)> = if resource.is("", "namespaces") {
-        state.in_namespace(name)
-    } else if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-        // The name of a definition is `plural.group`, which is the name of the shelf.
-        let keys = state.shelf(name).map(|shelf| shelf.objects.keys().cloned());
-        keys.into_iter()
-            .flatten()
-            .map(|key| (name.to_owned(), key))
-            .collect()
-    } else {
-        return;
-    };
+    let doomed: Vec<(String, Key)> =
+        if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+            // The name of a definition is `plural.group`, which is the name of the shelf.
+            let keys = state.shelf(name).map(|shelf| shelf.objects.keys().cloned());
+            keys.into_iter()
+                .flatten()
+                .map(|key| (name.to_owned(), key))
+                .collect()
+        } else {
+            return;
+        };
     for (shelf, key) in doomed {
         if let Some(last) = state.get(&shelf, &key).map(|object| (**object).clone()) {
             state.remove(&shelf, &key, last);

@@ -9,15 +9,16 @@ pub(crate) mod read;
 pub(crate) mod update;
 pub(crate) mod watch;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::clock;
-use crate::events;
 use crate::fields::managers::Writer;
 use crate::resource::{Resource, Status};
 use crate::store::Key;
+use crate::versions;
 
 /// What a request is about.
 #[derive(Debug, Clone)]
@@ -67,13 +68,29 @@ pub(crate) struct WriteOptions {
     pub(crate) dry_run: bool,
     pub(crate) manager: String,
     pub(crate) force: bool,
-    /// `fieldValidation=Strict`: unknown fields are an error. Otherwise they are dropped.
-    pub(crate) strict: bool,
+    /// What is done about unknown and repeated fields.
+    pub(crate) validation: FieldValidation,
+    /// Fields that stand twice in the body, as sentences.
+    pub(crate) duplicates: Vec<String>,
+    /// What the client is told beside the answer.
+    pub(crate) warnings: RefCell<Vec<String>>,
+}
+
+/// `fieldValidation` of a write.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum FieldValidation {
+    /// Drop the fields.
+    Ignore,
+    /// Drop the fields and say so in `Warning` headers.
+    #[default]
+    Warn,
+    /// Refuse the body.
+    Strict,
 }
 
 /// A stored object as `resource` shows it.
 pub(crate) fn served(resource: &Resource, stored: &Value) -> Value {
     let mut object = stored.clone();
-    events::to_served(resource, &mut object);
+    versions::to_served(resource, &mut object);
     object
 }

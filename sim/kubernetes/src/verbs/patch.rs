@@ -45,10 +45,26 @@ pub(crate) fn patch(
                 "error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}",
             ));
         }
-        Format::Strategic | Format::Apply => strategic::merge(&mut object, body, &resource.schema)?,
+        Format::Strategic | Format::Apply => {
+            let plain = strategic::without_directives(body);
+            if create::decodable(resource, &plain).is_err() {
+                return Err(ApiError::patch_undecodable(
+                    &strategic::shown(body),
+                    "unrecognized type: string",
+                ));
+            }
+            strategic::merge(&mut object, body, &resource.schema)?;
+        }
     }
+    create::decodable(resource, &object)
+        .map_err(|why| ApiError::patch_undecodable(&object.to_string(), &why))?;
     let object = create::admit(target, object, options)?;
     update::check_name(target, &object)?;
+    let uid = json::text(&object, &["metadata", "uid"]);
+    if uid != json::text(&old, &["metadata", "uid"]) && !uid.is_empty() {
+        let cause = Cause::invalid("metadata.uid", &json!(uid), "field is immutable");
+        return Err(ApiError::invalid(resource, &target.name, &[cause]));
+    }
     let stored = update::finish(state, target, &old, object, options, true)?;
     Ok((served(resource, &stored), false))
 }
@@ -95,19 +111,28 @@ fn apply(
 fn typed_config(target: &Target, mut config: Value) -> Result<Value, ApiError> {
     let resource = &target.resource;
     let (found, expected) = (json::text(&config, &["apiVersion"]), resource.api_version());
+    if found.is_empty() || json::text(&config, &["kind"]).is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "invalid object type: {}, Kind={}",
+            if found.contains('/') {
+                found.to_owned()
+            } else {
+                format!("/{found}")
+            },
+            json::text(&config, &["kind"]),
+        )));
+    }
     if found != expected {
         return Err(ApiError::bad_request(format!(
             "Incorrect version specified in apply patch. Specified patch version: {found}, expected: {expected}"
         )));
     }
     let kind = json::text(&config, &["kind"]).to_owned();
+    let namespace = json::text(&config, &["metadata", "namespace"]).to_owned();
     let failed = |what: &str| {
         ApiError::unexpected(format!(
             "failed to create typed patch object ({}/{}; {}/{}, Kind={kind}): {what}",
-            target.namespace.as_deref().unwrap_or(""),
-            target.name,
-            resource.group,
-            resource.version,
+            namespace, target.name, resource.group, resource.version,
         ))
     };
     if kind != resource.kind {
@@ -129,7 +154,7 @@ fn typed_config(target: &Target, mut config: Value) -> Result<Value, ApiError> {
 }
 
 /// 422 about the options of a patch.
-pub(crate) fn patch_options(cause: &Cause) -> ApiError {
+fn patch_options(cause: &Cause) -> ApiError {
     ApiError::invalid_kind(
         "meta.k8s.io",
         "PatchOptions",

@@ -32,7 +32,7 @@ pub(crate) fn bind(
             "pod {} is already assigned to node \"{bound}\"",
             target.name
         );
-        return Err(ApiError::conflict(resource, &target.name, &why));
+        return Err(ApiError::already_bound(&target.name, &why));
     }
     json::set(&mut pod, &["spec", "nodeName"], json!(node));
     let scheduled =
@@ -56,7 +56,12 @@ pub(crate) fn evict(
         .get(&resource.storage, &target.key())
         .cloned()
         .ok_or_else(|| ApiError::not_found(resource, &target.name))?;
-    let mut options = DeleteOptions::of(&body["deleteOptions"]);
+    if json::text(body, &["metadata", "name"]) != target.name {
+        return Err(ApiError::bad_request(
+            "name in URL does not match name in Eviction object",
+        ));
+    }
+    let mut options = DeleteOptions::of(&body["deleteOptions"])?;
     options.dry_run |= dry_run;
     let pending = json::text(&pod, &["status", "phase"]) == "Pending";
     let ended = matches!(
@@ -89,7 +94,7 @@ fn spend_budget(
         [] => return Ok(()),
         [budget] => budget,
         _ => {
-            return Err(ApiError::internal(
+            return Err(ApiError::unexpected(
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
             ));
         }

@@ -140,7 +140,7 @@ fn check_match(options: &ListOptions) -> Result<(), ApiError> {
             forbid("resourceVersionMatch is forbidden unless resourceVersion is provided")
         }
         "Exact" if options.version == "0" => {
-            forbid("resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"")
+            forbid("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
         }
         "Exact" | "NotOlderThan" => Ok(()),
         other => {
@@ -205,8 +205,11 @@ impl Token {
     }
 
     fn parse(text: &str) -> Result<Self, ApiError> {
-        Self::decode(text)
-            .ok_or_else(|| ApiError::bad_request("continue key is not valid: illegal token"))
+        Self::decode(text).ok_or_else(|| {
+            ApiError::bad_request(
+                "invalid continue token: continue key is not valid: illegal token",
+            )
+        })
     }
 
     fn decode(text: &str) -> Option<Self> {

@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use super::{Target, WriteOptions, create, served};
 use crate::error::{ApiError, Cause};
-use crate::events;
 use crate::fields::managers;
 use crate::json;
 use crate::store::State;
 use crate::strategy;
 use crate::validation;
+use crate::versions;
 
 /// PUT of an object or of its status. The flag says whether this created it.
 pub(crate) fn replace(
@@ -33,12 +33,37 @@ pub(crate) fn replace(
     };
     let version = json::text(&object, &["metadata", "resourceVersion"]);
     if (version.is_empty() || version == "0") && !resource.unconditional {
-        let cause = Cause {
-            reason: "FieldValueInvalid",
-            message: "Invalid value: 0x0: must be specified for an update".to_owned(),
-            field: "metadata.resourceVersion".to_owned(),
+        let rule = "must be specified for an update";
+        let cause = Cause::invalid("metadata.resourceVersion", &json!(0), rule);
+        // Here the real server names the resource, not the kind.
+        return Err(ApiError::invalid_kind(
+            &resource.group,
+            &resource.plural,
+            &target.name,
+            &[cause],
+        ));
+    }
+    let (uid, known) = (
+        json::text(&object, &["metadata", "uid"]),
+        json::text(&old, &["metadata", "uid"]),
+    );
+    if !uid.is_empty() && uid != known {
+        // The sentence of the storage layer, with the key that the real server keeps the object under.
+        let prefix = if resource.group.is_empty() {
+            String::new()
+        } else {
+            format!("{}/", resource.group)
         };
-        return Err(ApiError::invalid(resource, &target.name, &[cause]));
+        let place = target
+            .namespace
+            .iter()
+            .map(|namespace| format!("{namespace}/"));
+        let place: String = place.collect();
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{prefix}{}/{place}{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {known}",
+            resource.plural, target.name,
+        );
+        return Err(ApiError::conflict(resource, &target.name, &why));
     }
     let stored = finish(state, target, &old, object, options, true)?;
     Ok((served(resource, &stored), false))
@@ -77,6 +102,10 @@ pub(crate) fn finish(
     let before = served(resource, old);
     strategy::drop_nulls(&mut new);
     preconditions(target, &before, &new)?;
+    let fixed = validation::fixed_metadata(&before, &new);
+    if !fixed.is_empty() {
+        return Err(ApiError::invalid(resource, &target.name, &fixed));
+    }
     strategy::prepare_update(resource, target.is_status(), &before, &mut new);
     json::copy(&mut new, &before, &["metadata", "resourceVersion"]);
     let causes = validation::object(resource, &new, Some(&before));
@@ -87,7 +116,7 @@ pub(crate) fn finish(
         let writer = target.writer(options);
         managers::track_update(Some(&before), &mut new, &writer, &resource.schema);
     }
-    events::to_stored(resource, &mut new);
+    versions::to_stored(resource, &mut new);
     // Two versions of one resource share a shelf: their envelopes are no difference.
     json::copy(&mut new, old, &["apiVersion"]);
     if new == **old {
@@ -113,15 +142,20 @@ fn is_released(object: &Value) -> bool {
 
 fn preconditions(target: &Target, old: &Value, new: &Value) -> Result<(), ApiError> {
     let resource = &target.resource;
-    let uid = json::text(new, &["metadata", "uid"]);
-    let known = json::text(old, &["metadata", "uid"]);
-    if !uid.is_empty() && uid != known {
-        let why =
-            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {known}");
-        return Err(ApiError::conflict(resource, &target.name, &why));
-    }
     let version = json::text(new, &["metadata", "resourceVersion"]);
     let current = json::text(old, &["metadata", "resourceVersion"]);
+    if let Err(error) = version.parse::<u64>()
+        && !version.is_empty()
+    {
+        let go_error = if matches!(error.kind(), std::num::IntErrorKind::PosOverflow) {
+            "value out of range"
+        } else {
+            "invalid syntax"
+        };
+        return Err(ApiError::unexpected(format!(
+            "strconv.ParseUint: parsing \"{version}\": {go_error}"
+        )));
+    }
     if !version.is_empty() && version != "0" && version != current {
         return Err(ApiError::modified(resource, &target.name));
     }

@@ -69,7 +69,12 @@ impl Watcher {
         stop: CancellationToken,
     ) -> Result<Self, ApiError> {
         check(&options)?;
-        let version = parse_version(&options.list.version)?;
+        let text = options.list.version.as_str();
+        let version = parse_version(text).map_err(|_| {
+            ApiError::unexpected(format!(
+                "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
+            ))
+        })?;
         let now = Instant::now();
         let mut watcher = Self {
             changed: store.subscribe(),

@@ -459,13 +459,13 @@ async fn an_object_nobody_applied_before_belongs_to_nobody_yet() {
     "fieldManager=a",
     json!({"kind": "Node", "metadata": {"name": "n"}}),
     400,
-    "Incorrect version specified in apply patch. Specified patch version: , expected: v1"
+    "invalid object type: /, Kind=Node"
 )]
 #[case::no_kind(
     "fieldManager=a",
     json!({"apiVersion": "v1", "metadata": {"name": "n"}}),
-    500,
-    "failed to create typed patch object (/n; /v1, Kind=): no corresponding type for /v1, Kind="
+    400,
+    "invalid object type: /v1, Kind="
 )]
 #[case::unknown_field(
     "fieldManager=a",

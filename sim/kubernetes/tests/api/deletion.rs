@@ -45,7 +45,7 @@ async fn preconditions_protect_the_successor() {
     };
     let (code, answer) = delete(json!({"uid": "other"})).await;
     let message = format!(
-        "Operation cannot be fulfilled on nodes \"n\": Precondition failed: UID in precondition: other, UID in object meta: {}",
+        "Operation cannot be fulfilled on Node \"n\": the UID in the precondition (other) does not match the UID in record ({}). The object might have been deleted and then recreated",
         made["metadata"]["uid"].as_str().unwrap()
     );
     assert_eq!((code, &answer["message"]), (409, &json!(message)));

@@ -190,7 +190,10 @@ async fn versions_of_lists() {
     let (_, any) = get("resourceVersion=0".to_owned()).await;
     assert_eq!(names(&any), ["a", "b"]);
     let (code, future) = get(format!("resourceVersion={}", new + 5)).await;
-    let message = format!("Too large resource version: {}, current: {new}", new + 5);
+    let message = format!(
+        "Timeout: Too large resource version: {}, current: {new}",
+        new + 5
+    );
     assert_eq!(
         (code, &future["reason"], &future["message"]),
         (504, &json!("Timeout"), &json!(message))

@@ -168,7 +168,7 @@ async fn events_in_both_shapes() {
                 json!("8 GPUs")
             ]
         );
-        assert_eq!(cells[8..], [json!("2"), json!("e")]);
+        assert_eq!(cells[8..], [json!(2), json!("e")]);
     }
 }
 

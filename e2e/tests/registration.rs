@@ -15,6 +15,8 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
 use kube::api::{Api, DeleteParams, LogParams, PostParams};
 use kube::runtime::conditions::{is_deleted, is_pod_running};
 use kube::runtime::wait::await_condition;
+use kubelet::api::device_plugin::RegisterRequest;
+use kubelet::api::device_plugin::registration_client::RegistrationClient;
 use kubelet::device_plugin::{self, ContainerAllocateResponse, Device, Resource};
 use kubelet::dra::{self, DeviceHealth};
 use kubelet::pod_resources::{Limits, PodResourcesClient};
@@ -24,6 +26,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tonic::transport::Endpoint;
 
 use crate::support::cluster::{Cluster, LIMIT, cluster, skipped, variable};
 use crate::support::namespace::within;
@@ -245,6 +248,40 @@ async fn a_device_plugin_registers_and_its_devices_reach_containers() {
         assert_eq!(client.get(&namespace, "nobody").await.unwrap(), None);
 
         delete(&cluster, &pod).await;
+        plugin.end().await;
+        allocatable_is(&cluster, &namespace, "0").await;
+    })
+    .await;
+}
+
+/// Kubelet 1.37 refuses a second registration of a socket, and then never notices that its connection to it ends. Whoever
+/// was so unlucky (a plugin started again faster than the kubelet saw it go) is served under another name.
+#[tokio::test]
+async fn a_kubelet_that_holds_a_socket_for_connected_is_served_all_the_same() {
+    let (Some(cluster), Some(host)) = (cluster().await, host()) else {
+        return;
+    };
+    within(&cluster.clone(), "stuck", |namespace| async move {
+        let mut plugin = serve_things(&host, &namespace).await;
+        plugin.is_registered().await;
+        allocatable_is(&cluster, &namespace, "1").await;
+        let kubelet = host.device_plugins.join("kubelet.sock");
+        let channel = Endpoint::from_shared(format!("unix:{}", kubelet.display())).unwrap();
+        let again = RegisterRequest {
+            version: "v1beta1".to_owned(),
+            endpoint: format!("{namespace}.sock"),
+            resource_name: thing(&namespace),
+            options: None,
+        };
+        // Kubelets before 1.37 take it, which is as well.
+        let _ = RegistrationClient::new(channel.connect().await.unwrap())
+            .register(again)
+            .await;
+        plugin.end().await;
+
+        let mut plugin = serve_things(&host, &namespace).await;
+        plugin.is_registered().await;
+        allocatable_is(&cluster, &namespace, "1").await;
         plugin.end().await;
         allocatable_is(&cluster, &namespace, "0").await;
     })

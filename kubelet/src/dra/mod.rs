@@ -105,10 +105,11 @@ impl Plugin {
     ) -> Result<Self, Error> {
         let folder = Folder::open(config.paths.plugin(&config.driver)).await?;
         let registry = Folder::open(config.paths.plugins_registry()).await?;
-        let name = match &config.instance {
-            Some(instance) => format!("dra-{instance}.sock"),
-            None => "dra.sock".to_owned(),
-        };
+        // Kubelets that know only `v1beta1` dial this socket, too, in the way that needs an `@`; see `socket_name`.
+        let name = format!(
+            "{}@dra.sock",
+            config.instance.as_deref().unwrap_or_default()
+        );
         let endpoint = Endpoint::open(&folder, &name).await?;
         let mut versions: Vec<String> = SERVICES.map(str::to_owned).to_vec();
         let end = CancellationToken::new();

@@ -4,8 +4,9 @@
 
 use std::path::Path;
 
-use kubelet::Folder;
+use kubelet::dra::{Claim, Config, Driver, Plugin, PreparedDevice};
 use kubelet::registration::{Kind, PluginInfo, Registration, socket_name};
+use kubelet::{Folder, Paths};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
@@ -37,21 +38,25 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 fn header(block: &mut Vec<u8>, name: &str, value: &str) {
     block.push(0);
     for text in [name, value] {
-        let length = u8::try_from(text.len()).unwrap();
-        assert!(length < 127, "one byte of length is enough here");
-        block.push(length);
+        // An integer with a prefix of seven bits, of which one more byte is enough here.
+        match u8::try_from(text.len()).unwrap() {
+            length @ 0..127 => block.push(length),
+            length => block.extend([127, length - 127]),
+        }
         block.extend(text.as_bytes());
     }
 }
 
-/// Calls GetInfo; returns the kind and the payload of the first frame that answers it.
-async fn get_info(socket: &Path, authority: &str) -> (u8, Vec<u8>) {
+const GET_INFO: &str = "/pluginregistration.Registration/GetInfo";
+
+/// Makes a call; returns the kind and the payload of the first frame that answers it.
+async fn call(socket: &Path, method: &str, authority: &str) -> (u8, Vec<u8>) {
     let mut stream = UnixStream::connect(socket).await.unwrap();
     let mut block = Vec::new();
     for (name, value) in [
         (":method", "POST"),
         (":scheme", "http"),
-        (":path", "/pluginregistration.Registration/GetInfo"),
+        (":path", method),
         (":authority", authority),
         ("content-type", "application/grpc"),
         ("te", "trailers"),
@@ -92,15 +97,56 @@ async fn an_at_sign_in_the_sockets_name_lets_the_kubelet_in() {
     let task = tokio::spawn(registration.run(shutdown.clone()));
     let socket = scratch.path().join(&name);
 
-    let (kind, _) = bounded(get_info(&socket, &authority(&socket))).await;
+    let (kind, _) = bounded(call(&socket, GET_INFO, &authority(&socket))).await;
     assert_eq!(kind, HEADERS);
 
     // The same server, had the socket the name that the kubelet's documentation proposes.
     let plain = scratch.path().join("gpu.nvidia.com-reg.sock");
-    let (kind, payload) = bounded(get_info(&socket, &authority(&plain))).await;
+    let (kind, payload) = bounded(call(&socket, GET_INFO, &authority(&plain))).await;
     assert_eq!(kind, RST_STREAM);
     assert_eq!(payload, 1_u32.to_be_bytes(), "PROTOCOL_ERROR");
 
     shutdown.cancel();
     bounded(task).await.unwrap().unwrap();
+}
+
+struct Nothing;
+
+impl Driver for Nothing {
+    type Error = String;
+
+    async fn prepare(&self, _: Claim) -> Result<Vec<PreparedDevice>, String> {
+        Ok(Vec::new())
+    }
+
+    async fn unprepare(&self, _: Claim) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_kubelet_that_dials_the_service_in_the_same_way_is_let_in() {
+    for instance in [None, Some("b3a7".to_owned())] {
+        let scratch = tempfile::tempdir().unwrap();
+        let config = Config {
+            driver: "gpu.example.com".to_owned(),
+            paths: Paths::below(Path::new("/"), scratch.path()),
+            instance,
+        };
+        let plugin = Plugin::open(&config, Nothing, None).await.unwrap();
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(plugin.run(shutdown.clone()));
+        let folder = scratch.path().join("plugins/gpu.example.com");
+        let socket = std::fs::read_dir(folder)
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path();
+        let method = "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/NodePrepareResources";
+        let (kind, _) = bounded(call(&socket, method, &authority(&socket))).await;
+        assert_eq!(kind, HEADERS);
+        shutdown.cancel();
+        bounded(task).await.unwrap().unwrap();
+    }
 }

@@ -79,7 +79,7 @@ async fn each_claim_has_its_own_answer() {
         .unwrap();
     let shutdown = CancellationToken::new();
     let task = tokio::spawn(plugin.run(shutdown.clone()));
-    let socket = scratch.path().join("plugins/gpu.example.com/dra.sock");
+    let socket = scratch.path().join("plugins/gpu.example.com/@dra.sock");
     let mut kubelet = V1::new(connect(&socket).await);
 
     let request = wire::NodePrepareResourcesRequest {
@@ -121,7 +121,7 @@ async fn an_older_kubelet_is_served_alike() {
         .unwrap();
     let shutdown = CancellationToken::new();
     let task = tokio::spawn(plugin.run(shutdown.clone()));
-    let socket = scratch.path().join("plugins/gpu.example.com/dra.sock");
+    let socket = scratch.path().join("plugins/gpu.example.com/@dra.sock");
     let mut kubelet = V1Beta1::new(connect(&socket).await);
 
     let request = wire::NodePrepareResourcesRequest {
@@ -170,7 +170,7 @@ async fn the_kubelet_learns_where_the_services_are() {
     assert_eq!(told.name, "gpu.example.com");
     assert_eq!(
         told.endpoint,
-        "/var/lib/kubelet/plugins/gpu.example.com/dra-b3a7.sock"
+        "/var/lib/kubelet/plugins/gpu.example.com/b3a7@dra.sock"
     );
     assert_eq!(
         told.supported_versions,
@@ -187,7 +187,7 @@ async fn the_kubelet_learns_where_the_services_are() {
     assert!(!socket.exists());
     assert!(
         !kubelet_folder
-            .join("plugins/gpu.example.com/dra-b3a7.sock")
+            .join("plugins/gpu.example.com/b3a7@dra.sock")
             .exists()
     );
 }
@@ -211,7 +211,7 @@ async fn health_follows_the_devices() {
     .unwrap();
     let shutdown = CancellationToken::new();
     let task = tokio::spawn(plugin.run(shutdown.clone()));
-    let channel = connect(&scratch.path().join("plugins/gpu.example.com/dra.sock")).await;
+    let channel = connect(&scratch.path().join("plugins/gpu.example.com/@dra.sock")).await;
 
     let mut v1 = HealthV1::new(channel.clone());
     let mut v1alpha1 = HealthV1Alpha1::new(channel);
@@ -268,7 +268,7 @@ async fn without_health_there_is_no_health_service() {
         .unwrap();
     let shutdown = CancellationToken::new();
     let task = tokio::spawn(plugin.run(shutdown.clone()));
-    let channel = connect(&scratch.path().join("plugins/gpu.example.com/dra.sock")).await;
+    let channel = connect(&scratch.path().join("plugins/gpu.example.com/@dra.sock")).await;
     let status = HealthV1::new(channel)
         .node_watch_resources(NodeWatchResourcesRequest {})
         .await
@@ -294,7 +294,7 @@ async fn a_plugin_that_loses_its_registration_gives_its_service_up_as_well() {
     assert!(
         !scratch
             .path()
-            .join("plugins/gpu.example.com/dra.sock")
+            .join("plugins/gpu.example.com/@dra.sock")
             .exists()
     );
 }

@@ -80,6 +80,72 @@ fn the_list_has_every_generation_of_the_header() {
     assert_eq!(listed().len(), 396 + 17 + 15);
 }
 
+/// Functions of the bindings crate, made from the header 13.0, read from its source: beside this program lies the list of
+/// the source files that each dependency was built from.
+fn bound() -> BTreeSet<String> {
+    let program = std::env::current_exe().unwrap();
+    let sources = std::fs::read_dir(program.parent().unwrap())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "d"))
+        .filter(|path| path.to_string_lossy().contains("/nvml_wrapper_sys-"))
+        .max_by_key(|path| path.metadata().unwrap().modified().unwrap())
+        .unwrap();
+    let sources = std::fs::read_to_string(sources).unwrap();
+    let bindings = sources
+        .lines()
+        .find_map(|line| line.strip_suffix("/bindings.rs:"))
+        .unwrap()
+        .replace("\\ ", " ");
+    std::fs::read_to_string(format!("{bindings}/bindings.rs"))
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("pub unsafe fn nvml"))
+        .map(|rest| {
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            format!("nvml{}", &rest[..end.unwrap()])
+        })
+        .collect()
+}
+
+#[test]
+fn every_function_of_the_bindings_crate_is_listed() {
+    let bound = bound();
+    assert_eq!(bound.len(), 396);
+    assert_eq!(
+        bound.difference(&listed()).collect::<Vec<_>>(),
+        [] as [&String; 0]
+    );
+}
+
+/// What the header 13.3 has and the bindings crate has not.
+#[test]
+fn every_function_newer_than_the_bindings_is_listed() {
+    const NEWER: [&str; 17] = [
+        "nvmlDeviceGetAccountingStats_v2",
+        "nvmlDeviceGetBBXTimeData_v1",
+        "nvmlDeviceGetHostname_v1",
+        "nvmlDeviceGetRemappedRows_v2",
+        "nvmlDeviceGetUnrepairableMemoryFlag_v1",
+        "nvmlDeviceGetVgpuSchedulerLog_v2",
+        "nvmlDeviceGetVgpuSchedulerState_v2",
+        "nvmlDeviceReadPRMCounters_v1",
+        "nvmlDeviceSetHostname_v1",
+        "nvmlDeviceSetRusdSettings_v1",
+        "nvmlDeviceSetVgpuSchedulerState_v2",
+        "nvmlDeviceVgpuForceGspUnload",
+        "nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1",
+        "nvmlGpuInstanceGetVgpuSchedulerLog_v2",
+        "nvmlGpuInstanceGetVgpuSchedulerState_v2",
+        "nvmlGpuInstanceSetVgpuSchedulerState_v2",
+        "nvmlSystemGetCPER_v1",
+    ];
+    let listed = listed();
+    for name in NEWER {
+        assert!(listed.contains(name), "{name}");
+    }
+}
+
 #[test]
 fn the_soname_is_the_drivers() {
     let elf = std::fs::read(library::locate().unwrap()).unwrap();

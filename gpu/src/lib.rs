@@ -18,6 +18,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod allocation;
 mod board;
 mod compute;
 mod demand;
@@ -32,6 +33,7 @@ mod placement;
 mod plan;
 mod planner;
 mod profile;
+mod topology;
 
 pub use board::{Board, ComputeProfile, Engines, InstanceProfile, PciId, Placement};
 pub use compute::{ComputeChoice, compute_placements};
@@ -44,3 +46,4 @@ pub use placement::{Placed, Unplaceable, place};
 pub use plan::{Created, CreatedCompute, Destroyed, GpuPlan, Step};
 pub use planner::{matches, plan, undo};
 pub use profile::{Attributes, ParseProfileError, Profile, ProfileProblem};
+pub use topology::{Path, PcieRelation, Topology};

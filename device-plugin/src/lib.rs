@@ -2,8 +2,9 @@
 //! names and ids.
 //!
 //! [`resources()`] turns a node's GPUs and the configuration into resources. It is a pure function: where GPUs come from and
-//! how the kubelet learns of resources is not its business.
+//! how the kubelet learns of resources is not its business. [`health`] says what an event means for them.
 
+pub mod health;
 mod id;
 pub mod resources;
 

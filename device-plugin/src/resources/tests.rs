@@ -1,3 +1,5 @@
+//! Which resources a node's GPUs become.
+
 #![allow(clippy::unwrap_used)]
 
 use configuration::plugin::PluginFile;

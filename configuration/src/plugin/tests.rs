@@ -1,3 +1,5 @@
+//! What the device plugin's file may say, and what is refused.
+
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::PathBuf;

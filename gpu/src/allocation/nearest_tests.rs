@@ -1,3 +1,5 @@
+//! The choice of nearest devices against a search through all choices.
+
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;

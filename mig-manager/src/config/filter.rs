@@ -69,10 +69,11 @@ impl FromStr for DeviceFilter {
     }
 }
 
-/// Parses `0x` and one to eight hex digits; zero is no id.
+/// Parses `0x` and eight hex digits; zero is no id. Fewer digits are a device without its vendor, or a typo: either
+/// would match nothing.
 fn packed_id(s: &str) -> Option<u32> {
     let digits = s.strip_prefix("0x").or_else(|| s.strip_prefix("0X"))?;
-    let hex = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    let hex = digits.len() == 8 && digits.bytes().all(|b| b.is_ascii_hexdigit());
     let id = u32::from_str_radix(digits, 16).ok().filter(|_| hex)?;
     (id != 0).then_some(id)
 }
@@ -125,6 +126,10 @@ mod tests {
     #[case("233010DE")]
     #[case("0x")]
     #[case("0x0")]
+    #[case("0x00000000")]
+    #[case("0x2330")]
+    #[case("0x233010D")]
+    #[case("0x233010DE:0x16C1")]
     #[case("0x1233010DE")]
     #[case("0x+33010DE")]
     #[case("0x2330 10DE")]

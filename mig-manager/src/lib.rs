@@ -10,6 +10,7 @@ pub mod engine;
 pub mod export;
 pub mod generate;
 pub mod hooks;
+mod listing;
 mod nearest;
 pub mod output;
 pub mod select;

@@ -2,11 +2,12 @@
 //!
 //! Pure: it sees indices, PCI ids and whether a GPU can do MIG, never the driver.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpu::PciId;
 
 use crate::config::{Devices, Spec};
+use crate::listing;
 
 /// What selection needs to know of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,11 +23,11 @@ pub struct Candidate {
 /// Why the specs cannot be met by the GPUs there are.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
-    /// An index beyond the GPUs of the node.
-    #[error("the config names GPU {index}, but this node has {}", gpus(*.count))]
+    /// Indices beyond the GPUs of the node.
+    #[error("the config names {}, but this node has {}", listing::gpus(.indices.iter().copied()), gpus(*.count))]
     NoSuchGpu {
-        /// The index.
-        index: u32,
+        /// The indices, ascending.
+        indices: Vec<u32>,
         /// How many GPUs there are.
         count: usize,
     },
@@ -86,6 +87,7 @@ pub fn select<'s>(
     let mut chosen = BTreeMap::new();
     let mut errors = Vec::new();
     let mut for_this_node = false;
+    let mut beyond = BTreeSet::new();
     for spec in specs {
         let passing: Vec<&Candidate> = gpus.iter().filter(|g| passes(spec, g)).collect();
         if passing.is_empty() {
@@ -99,7 +101,11 @@ pub fn select<'s>(
             }
             Devices::Indices(indices) => {
                 for index in indices {
-                    match explicit(spec, *index, gpus) {
+                    let Some(gpu) = gpus.iter().find(|g| g.index == *index) else {
+                        beyond.insert(*index);
+                        continue;
+                    };
+                    match explicit(spec, gpu) {
                         Ok(true) => drop(chosen.insert(*index, spec)),
                         Ok(false) => {}
                         Err(error) => errors.push(error),
@@ -110,6 +116,12 @@ pub fn select<'s>(
     }
     if !for_this_node {
         errors.push(nothing_matches(specs, gpus));
+    }
+    if !beyond.is_empty() {
+        errors.push(SelectError::NoSuchGpu {
+            indices: beyond.into_iter().collect(),
+            count: gpus.len(),
+        });
     }
     if errors.is_empty() {
         Ok(chosen)
@@ -124,14 +136,8 @@ fn passes(spec: &Spec, gpu: &Candidate) -> bool {
 }
 
 /// Whether a GPU named by index takes part; one without MIG does not where MIG is to be off anyway.
-fn explicit(spec: &Spec, index: u32, gpus: &[Candidate]) -> Result<bool, SelectError> {
-    let gpu = gpus
-        .iter()
-        .find(|g| g.index == index)
-        .ok_or(SelectError::NoSuchGpu {
-            index,
-            count: gpus.len(),
-        })?;
+fn explicit(spec: &Spec, gpu: &Candidate) -> Result<bool, SelectError> {
+    let index = gpu.index;
     match gpu.id {
         Some(id) if !spec.passes(id) => Err(SelectError::Filtered {
             index,
@@ -238,7 +244,7 @@ mod tests {
     #[rstest]
     #[case::index_beyond(
         "  - {devices: [0, 3], mig-enabled: false}",
-        SelectError::NoSuchGpu { index: 3, count: 3 },
+        SelectError::NoSuchGpu { indices: vec![3], count: 3 },
         "the config names GPU 3, but this node has 3 GPUs, 0 to 2")]
     #[case::mig_on_a_t4(
         "  - {devices: [1], mig-enabled: true, mig-devices: {}}",
@@ -259,8 +265,18 @@ mod tests {
 
     #[test]
     fn says_everything_that_is_wrong() {
-        let specs = "  - {devices: [1, 8, 9], mig-enabled: true, mig-devices: {1g.5gb: 1}}";
-        assert_eq!(chosen(specs, &mixed()).unwrap_err().len(), 3);
+        let specs = "  - {devices: [1, 8, 9], mig-enabled: true, mig-devices: {1g.5gb: 1}}\n  \
+               - {devices: [3, 9], mig-enabled: false}";
+        assert_eq!(
+            chosen(specs, &mixed()).unwrap_err(),
+            [
+                SelectError::NotCapable { index: 1 },
+                SelectError::NoSuchGpu {
+                    indices: vec![3, 8, 9],
+                    count: 3
+                },
+            ]
+        );
     }
 
     #[test]

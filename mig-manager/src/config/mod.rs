@@ -12,6 +12,7 @@ use gpu::Profile;
 
 pub use filter::{DeviceFilter, FilterError};
 
+use crate::listing;
 use crate::nearest::nearest;
 
 /// A whole config file: at least one named layout.
@@ -53,12 +54,14 @@ impl Spec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectionError {
     /// The config has no layout of this name.
-    #[error("no config named {name:?}{}", or_one_of(.nearest))]
+    #[error("no config named {name:?}; {}", rather(.nearest, .names))]
     Unknown {
         /// What was asked for.
         name: String,
         /// The names most like it.
         nearest: Vec<String>,
+        /// All there are.
+        names: Vec<String>,
     },
     /// No name was given and the config has several layouts.
     #[error("name one of the {} configs with --selected-config, such as {first:?}", .count)]
@@ -70,11 +73,12 @@ pub enum SelectionError {
     },
 }
 
-fn or_one_of(nearest: &[String]) -> String {
+/// Where nothing is like the name, the whole choice helps.
+fn rather(nearest: &[String], names: &[String]) -> String {
     if nearest.is_empty() {
-        String::new()
+        format!("choose one of {}", listing::names(names))
     } else {
-        format!("; did you mean {}?", nearest.join(", "))
+        format!("did you mean {}?", nearest.join(", "))
     }
 }
 
@@ -102,6 +106,7 @@ impl Config {
                     .ok_or_else(|| SelectionError::Unknown {
                         name: name.to_owned(),
                         nearest: nearest(name, self.names(), 3),
+                        names: self.names().map(str::to_owned).collect(),
                     })?
             }
             None => {

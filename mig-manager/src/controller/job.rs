@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::state::{Failure, Verdict};
-use crate::config::{Config, SelectionError};
+use crate::config::Config;
 use crate::engine::{
     self, Cause, Engine, Error, GpuFailure, GpuId, NodePlan, OnFailure, Options, Progress, Request,
     Verdict as GpuVerdict,
 };
+use crate::listing;
 
 /// Where the named configurations come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,18 +72,8 @@ impl Jobs {
             Some(config) => config,
             None => engine.generate()?,
         };
-        match Request::of(&config, Some(name)) {
-            Ok(request) => Ok((engine, request)),
-            // Nothing like it: then the whole choice helps.
-            Err(ref error @ SelectionError::Unknown { ref nearest, .. }) if nearest.is_empty() => {
-                let names: Vec<&str> = config.names().collect();
-                Err(Trouble::Config(format!(
-                    "{error}; choose one of {}",
-                    names.join(", ")
-                )))
-            }
-            Err(error) => Err(Trouble::config(error)),
-        }
+        let request = Request::of(&config, Some(name)).map_err(Trouble::config)?;
+        Ok((engine, request))
     }
 }
 
@@ -209,37 +200,5 @@ fn holders(error: &Error) -> Vec<u32> {
 
 /// `GPU 3`, or `GPUs 0-2, 5`.
 fn listed(gpus: &[GpuId]) -> String {
-    let mut indices: Vec<u32> = gpus.iter().map(|gpu| gpu.index).collect();
-    indices.sort_unstable();
-    let runs: Vec<String> = indices
-        .chunk_by(|one, next| one + 1 == *next)
-        .map(|run| match run {
-            [first, .., last] => format!("{first}-{last}"),
-            _ => run.iter().map(u32::to_string).collect(),
-        })
-        .collect();
-    let noun = if indices.len() == 1 { "GPU" } else { "GPUs" };
-    format!("{noun} {}", runs.join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case(&[3], "GPU 3")]
-    #[case(&[0, 1], "GPUs 0-1")]
-    #[case(&[5, 2, 0, 1, 7], "GPUs 0-2, 5, 7")]
-    fn gpus_are_listed_in_runs(#[case] indices: &[u32], #[case] expected: &str) {
-        let gpus: Vec<GpuId> = indices
-            .iter()
-            .map(|index| GpuId {
-                index: *index,
-                uuid: format!("GPU-{index}"),
-            })
-            .collect();
-        assert_eq!(listed(&gpus), expected);
-    }
+    listing::gpus(gpus.iter().map(|gpu| gpu.index))
 }

@@ -9,6 +9,7 @@ use super::journal::JournalError;
 use super::lock::LockError;
 use crate::checkpoint::CheckpointError;
 use crate::hooks::HookError;
+use crate::listing;
 use crate::select::SelectError;
 use crate::strict::DocumentError;
 
@@ -79,6 +80,22 @@ pub enum Refusal {
     },
 }
 
+impl Complaint for Refusal {
+    fn gpu(&self) -> Option<u32> {
+        match self {
+            Self::Gpu { gpu, .. } => Some(gpu.index),
+            Self::Select(_) | Self::Checkpoint(_) | Self::NoSuchGpu { .. } => None,
+        }
+    }
+
+    fn about(&self, gpus: &str, _several: bool) -> String {
+        match self {
+            Self::Gpu { reason, .. } => format!("{gpus}: {reason}"),
+            other => other.to_string(),
+        }
+    }
+}
+
 /// A GPU that cannot be changed because of its users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
@@ -88,21 +105,26 @@ pub struct Blocked {
     pub clients: Vec<Client>,
 }
 
-impl fmt::Display for Blocked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { gpu, clients } = self;
-        if clients.is_empty() {
-            return write!(
-                f,
-                "{gpu} is in use by a process that the driver does not name: stop monitoring agents, persistence and display services"
+impl Complaint for Blocked {
+    fn gpu(&self) -> Option<u32> {
+        Some(self.gpu.index)
+    }
+
+    fn about(&self, gpus: &str, several: bool) -> String {
+        let are = if several { "are" } else { "is" };
+        if self.clients.is_empty() {
+            return format!(
+                "{gpus} {are} in use by a process that the driver does not name: stop monitoring agents, persistence and display services"
             );
         }
-        write!(f, "{gpu} is in use by ")?;
-        for (i, client) in clients.iter().enumerate() {
-            let comma = if i > 0 { ", " } else { "" };
-            write!(f, "{comma}{}", super::plan::client(client))?;
-        }
-        Ok(())
+        let clients: Vec<String> = self.clients.iter().map(super::plan::client).collect();
+        format!("{gpus} {are} in use by {}", clients.join(", "))
+    }
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.about(&self.gpu.to_string(), false))
     }
 }
 
@@ -115,13 +137,22 @@ pub struct ResetNeeded {
     pub reason: String,
 }
 
+impl Complaint for ResetNeeded {
+    fn gpu(&self) -> Option<u32> {
+        Some(self.gpu.index)
+    }
+
+    fn about(&self, gpus: &str, _several: bool) -> String {
+        format!(
+            "{gpus}: the MIG mode counts only after a reset or reboot: {}",
+            self.reason
+        )
+    }
+}
+
 impl fmt::Display for ResetNeeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: the MIG mode counts only after a reset or reboot: {}",
-            self.gpu, self.reason
-        )
+        f.write_str(&self.about(&self.gpu.to_string(), false))
     }
 }
 
@@ -134,15 +165,23 @@ pub struct GpuFailure {
     pub cause: Cause,
 }
 
+impl Complaint for GpuFailure {
+    fn gpu(&self) -> Option<u32> {
+        Some(self.gpu.index)
+    }
+
+    fn about(&self, gpus: &str, several: bool) -> String {
+        match &self.cause {
+            Cause::InUse(blocked) => blocked.about(gpus, several),
+            Cause::NeedsReset(needed) => needed.about(gpus, several),
+            other => format!("{gpus}: {other}"),
+        }
+    }
+}
+
 impl fmt::Display for GpuFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.cause {
-            // These name the GPU themselves.
-            Cause::InUse(blocked) => blocked.fmt(f),
-            Cause::NeedsReset(needed) => needed.fmt(f),
-            Cause::Driver { doing, error } => write!(f, "{}: {doing}: {error}", self.gpu),
-            other => write!(f, "{}: {other}", self.gpu),
-        }
+        f.write_str(&self.about(&self.gpu.to_string(), false))
     }
 }
 
@@ -191,9 +230,36 @@ pub struct Left {
     pub cause: Option<Cause>,
 }
 
-fn lines<T: fmt::Display>(items: &[T]) -> String {
-    let shown: Vec<String> = items.iter().map(ToString::to_string).collect();
-    shown.join("; ")
+/// Something that may be true of several GPUs, and is then said once.
+trait Complaint {
+    /// Index of the GPU it is about, if it is about one.
+    fn gpu(&self) -> Option<u32>;
+
+    /// The sentence, about `gpus` instead of its own.
+    fn about(&self, gpus: &str, several: bool) -> String;
+}
+
+/// All complaints in one line, in their order; GPUs with the same one share it.
+fn lines<T: Complaint>(complaints: &[T]) -> String {
+    let mut groups: Vec<(&T, Vec<u32>)> = Vec::new();
+    for complaint in complaints {
+        let same = |(first, gpus): &&mut (&T, Vec<u32>)| {
+            !gpus.is_empty() && first.about("", false) == complaint.about("", false)
+        };
+        let gpu = complaint.gpu();
+        match (gpu, groups.iter_mut().find(same)) {
+            (Some(gpu), Some((_, gpus))) => gpus.push(gpu),
+            _ => groups.push((complaint, gpu.into_iter().collect())),
+        }
+    }
+    let sentences: Vec<String> = groups
+        .into_iter()
+        .map(|(complaint, gpus)| {
+            let several = gpus.len() > 1;
+            complaint.about(&listing::gpus(gpus), several)
+        })
+        .collect();
+    sentences.join("; ")
 }
 
 fn aftermath(left: &[Left]) -> String {
@@ -228,5 +294,61 @@ impl Error {
     /// Whether the same request may succeed later without anybody changing it: users leave, a driver comes back.
     pub fn is_transient(&self) -> bool {
         !matches!(self, Self::Impossible(_) | Self::Document(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpu::Client;
+
+    use super::*;
+
+    fn gpu(index: u32) -> GpuId {
+        GpuId {
+            index,
+            uuid: format!("GPU-{index}"),
+        }
+    }
+
+    #[test]
+    fn what_is_true_of_several_gpus_is_said_once() {
+        let mut refusals: Vec<Refusal> = (0..8)
+            .map(|index| Refusal::Gpu {
+                gpu: gpu(index),
+                reason: if index == 5 {
+                    Impossible::NoProfiles
+                } else {
+                    Impossible::NoMig
+                },
+            })
+            .collect();
+        refusals.push(SelectError::NotCapable { index: 9 }.into());
+        refusals.push(SelectError::NotCapable { index: 10 }.into());
+        assert_eq!(
+            Error::Impossible(refusals).to_string(),
+            "GPUs 0-4, 6-7: this GPU has no MIG; \
+             GPU 5: the driver lists no MIG profiles while MIG is off; turn MIG on first; \
+             the config enables MIG on GPU 9, which does not support it; \
+             the config enables MIG on GPU 10, which does not support it"
+        );
+    }
+
+    #[test]
+    fn users_of_several_gpus_are_named_once() {
+        let blocked = |index, pid| Blocked {
+            gpu: gpu(index),
+            clients: vec![Client {
+                pid,
+                command: "train".to_owned(),
+                gpu_instance: None,
+                compute_instance: None,
+            }],
+        };
+        let of = |blocked: &[Blocked]| Error::InUse(blocked.to_vec()).to_string();
+        assert_eq!(of(&[blocked(0, 7)]), "GPU 0 is in use by process 7 (train)");
+        assert_eq!(
+            of(&[blocked(0, 7), blocked(1, 8), blocked(2, 7)]),
+            "GPUs 0, 2 are in use by process 7 (train); GPU 1 is in use by process 8 (train)"
+        );
     }
 }

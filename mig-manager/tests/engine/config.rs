@@ -308,6 +308,15 @@ fn selecting() {
         config.select(Some("all-disable")).unwrap_err().to_string(),
         "no config named \"all-disable\"; did you mean all-disabled?"
     );
+    let one_of = config.select(Some("production")).unwrap_err().to_string();
+    let names: Vec<&str> = config.names().collect();
+    assert_eq!(
+        one_of,
+        format!(
+            "no config named \"production\"; choose one of {}",
+            names.join(", ")
+        )
+    );
     assert!(matches!(
         config.select(None),
         Err(SelectionError::Ambiguous { count: 3, .. })

@@ -115,6 +115,39 @@ fn list(paths: &[PathBuf]) -> String {
     shown.join(", ")
 }
 
+/// Failures that only a caller can see, in the words that the driver would use.
+impl Error {
+    /// The GPU is partitioned, and its instances are hidden from this process.
+    #[must_use]
+    pub fn hidden_instances(gpu: GpuRef) -> Self {
+        Self::Call {
+            gpu: Some(gpu),
+            call: "nvmlDeviceGetGpuInstances",
+            code: Code::NO_PERMISSION,
+        }
+    }
+
+    /// A GPU instance that was there is there no longer.
+    #[must_use]
+    pub fn no_such_instance(gpu: Option<GpuRef>) -> Self {
+        Self::Call {
+            gpu,
+            call: "nvmlDeviceGetGpuInstanceById",
+            code: Code::NOT_FOUND,
+        }
+    }
+
+    /// The driver took a MIG mode and answered `code` about making it so: the second answer of the call.
+    #[must_use]
+    pub fn not_activated(gpu: Option<GpuRef>, code: Code) -> Self {
+        Self::Call {
+            gpu,
+            call: "nvmlDeviceSetMigMode (activation)",
+            code,
+        }
+    }
+}
+
 impl Error {
     /// The code of the failed call, if a call answered at all.
     #[must_use]

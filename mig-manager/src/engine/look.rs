@@ -1,7 +1,7 @@
 //! What the node's GPUs are at one moment, in the planner's terms.
 
 use gpu::{Board, Client, Observed, PciId};
-use nvml::{Code, Driver, Gpu, GpuInfo};
+use nvml::{Driver, Gpu, GpuInfo};
 
 use super::event::GpuId;
 
@@ -86,13 +86,11 @@ fn seen(gpu: Gpu, info: GpuInfo) -> Result<Seen, nvml::Error> {
         uuid: info.uuid,
     };
     // Planning over instances that one may not see would destroy or collide with them.
-    let layout = info.layout.ok_or_else(|| nvml::Error::Call {
-        gpu: Some(nvml::GpuRef {
+    let layout = info.layout.ok_or_else(|| {
+        nvml::Error::hidden_instances(nvml::GpuRef {
             index: id.index,
             uuid: Some(id.uuid.as_str().into()),
-        }),
-        call: "nvmlDeviceGetGpuInstances",
-        code: Code::NO_PERMISSION,
+        })
     })?;
     let clients = info
         .processes

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gpu::{Placement, Step};
-use nvml::{Activation, Code, Device, Gpu};
+use nvml::{Activation, Device, Gpu};
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,11 +53,9 @@ pub(crate) fn take(
             ..
         } => {
             // Absent only when the GPU changed under us; the driver's words for it.
-            let instance = *instances.get(&parent).ok_or_else(|| nvml::Error::Call {
-                gpu: gpu.run(|d| Ok(d.gpu_ref())).ok(),
-                call: "nvmlDeviceGetGpuInstanceById",
-                code: Code::NOT_FOUND,
-            })?;
+            let instance = *instances
+                .get(&parent)
+                .ok_or_else(|| nvml::Error::no_such_instance(gpu.run(|d| Ok(d.gpu_ref())).ok()))?;
             done(gpu.run(move |d| create_compute(d, instance, profile_id, placement)))
         }
     }
@@ -72,11 +70,10 @@ fn set_mode(gpu: &Gpu, enabled: bool) -> Result<Answer, nvml::Error> {
         // Whether a reset is still to be made shows in the mode, which is read before the reset.
         Activation::Done | Activation::ResetRequired => Ok(Answer::Done),
         Activation::InUse => Ok(Answer::InUse),
-        Activation::Other(code) => Err(nvml::Error::Call {
-            gpu: gpu.run(|d| Ok(d.gpu_ref())).ok(),
-            call: "nvmlDeviceSetMigMode (activation)",
+        Activation::Other(code) => Err(nvml::Error::not_activated(
+            gpu.run(|d| Ok(d.gpu_ref())).ok(),
             code,
-        }),
+        )),
     }
 }
 

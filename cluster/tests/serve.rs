@@ -180,6 +180,84 @@ async fn an_answer_nobody_takes_costs_a_connection_only_for_a_while() {
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
 }
 
+/// Limits under which only another client's need frees a place.
+fn crowded(connections: usize) -> Limits {
+    let mut limits = Limits::default();
+    limits.connections = connections;
+    limits.patience = Duration::from_millis(50);
+    limits.head = Duration::from_secs(3600);
+    limits.write = Duration::from_secs(3600);
+    limits
+}
+
+/// Whether the server closes the connection, having sent whatever it sent before.
+async fn is_closed(mut stream: TcpStream) -> bool {
+    let mut sink = vec![0; 1 << 20];
+    let ended = async { while matches!(stream.read(&mut sink).await, Ok(1..)) {} };
+    timeout(BOUND, ended).await.is_ok()
+}
+
+#[rstest]
+#[case::silent("")]
+#[case::half_a_head("GET /metrics HTTP/1.1\r\nx: ")]
+#[case::kept_alive("GET /metrics HTTP/1.1\r\nhost: test\r\n\r\n")]
+#[case::answer_untaken("GET /large HTTP/1.1\r\nhost: test\r\n\r\n")]
+#[tokio::test]
+async fn clients_that_hold_connections_for_nothing_keep_nobody_out(#[case] said: &str) {
+    let server = start(crowded(3)).await;
+    let mut idle = Vec::new();
+    for _ in 0..9 {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(said.as_bytes()).await.unwrap();
+        idle.push(stream);
+    }
+    for _ in 0..3 {
+        let answer = exchange(server.address, &request("GET", "/metrics")).await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    }
+    for stream in idle.drain(..6) {
+        assert!(is_closed(stream).await);
+    }
+}
+
+#[tokio::test]
+async fn a_full_server_cuts_no_request_short() {
+    // Less than the handler takes.
+    let mut limits = crowded(1);
+    limits.patience = Duration::from_millis(200);
+    let server = start(limits).await;
+    let mut busy = TcpStream::connect(server.address).await.unwrap();
+    busy.write_all(request("GET", "/slow").as_bytes())
+        .await
+        .unwrap();
+    let next = exchange(server.address, &request("GET", "/slow")).await;
+    let mut slow = String::new();
+    timeout(BOUND, busy.read_to_string(&mut slow))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(slow.ends_with("slow"), "{slow}");
+    assert!(next.ends_with("slow"), "{next}");
+}
+
+#[tokio::test]
+async fn a_server_with_room_leaves_idle_connections_alone() {
+    let mut limits = crowded(2);
+    limits.patience = Duration::ZERO;
+    let server = start(limits).await;
+    let mut idle = TcpStream::connect(server.address).await.unwrap();
+    exchange(server.address, &request("GET", "/healthz")).await;
+    idle.write_all(request("GET", "/metrics").as_bytes())
+        .await
+        .unwrap();
+    let mut answer = String::new();
+    timeout(BOUND, idle.read_to_string(&mut answer))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(answer.ends_with("up 1\n"), "{answer}");
+}
+
 #[tokio::test]
 async fn a_handler_that_never_answers_is_given_up() {
     let mut limits = Limits::default();

@@ -10,6 +10,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::watch::Sender;
 
 use super::state::{Observed, merge, replace};
+use crate::error::describe;
 
 /// How long a list of one object may take. Silence after it is bounded by the watcher, which asks the server to end a
 /// watch after 290 s and gives up 5 s later.
@@ -20,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Why a watch has to begin anew.
 #[derive(Debug, thiserror::Error)]
 enum Trouble {
-    #[error("{0}")]
+    #[error("{}", describe_watch(.0))]
     Watch(#[from] watcher::Error),
     #[error("the list was not answered within {} s", LIST_TIMEOUT.as_secs())]
     ListHangs,
@@ -36,19 +37,20 @@ pub(super) async fn follow(api: Api<Node>, name: String, seen: Sender<Observed>)
         .without_max_times()
         .with_jitter();
     let mut pause = pauses.build();
-    let mut connected = true;
+    // Said once, however long it lasts; another reason is news.
+    let mut told: Option<String> = None;
     loop {
         let trouble = follow_once(&api, &name, &seen, || {
-            if !connected {
+            if told.take().is_some() {
                 tracing::info!(node = name, "the API server is back");
-                connected = true;
             }
             pause = pauses.build();
         })
-        .await;
-        if connected {
+        .await
+        .to_string();
+        if told.as_ref() != Some(&trouble) {
             tracing::warn!(node = name, error = %trouble, "lost the watch; what is known of the node may be stale");
-            connected = false;
+            told = Some(trouble);
         }
         tokio::time::sleep(pause.next().unwrap_or(LONGEST_PAUSE)).await;
     }
@@ -97,6 +99,19 @@ async fn follow_once(
             Some(Err(error)) => return error.into(),
             None => return Trouble::Ended,
         }
+    }
+}
+
+/// One line with the last cause: the watcher's own text either stops short of it or repeats a whole Status object.
+fn describe_watch(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(source) => format!("list: {}", describe(source)),
+        watcher::Error::WatchStartFailed(source) => format!("watch: {}", describe(source)),
+        watcher::Error::WatchFailed(source) => format!("watch broke off: {}", describe(source)),
+        watcher::Error::WatchError(status) => {
+            format!("watch: {}", describe(&kube::Error::Api(status.clone())))
+        }
+        watcher::Error::NoResourceVersion => error.to_string(),
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::time::Sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::Limits;
+use super::guest::Guest;
 use super::routes::{Reply, Routes};
 
 /// A request's head is a line and some headers; more is no scrape.
@@ -30,11 +31,15 @@ pub(super) async fn serve(
     peer: SocketAddr,
     routes: &Routes,
     limits: &Limits,
+    guest: &Guest,
     shutdown: CancellationToken,
 ) {
     let io = TokioIo::new(WriteBound::new(stream, limits.write));
     let service = service_fn(|request| async move {
-        Ok::<_, Infallible>(answer(&request, routes, limits.handler).await)
+        guest.is_served();
+        let answer = answer(&request, routes, limits.handler).await;
+        guest.was_served();
+        Ok::<_, Infallible>(answer)
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())

@@ -5,6 +5,7 @@
 //! what is served.
 
 mod connection;
+mod guest;
 mod routes;
 
 use std::io;
@@ -13,10 +14,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use guest::Guests;
 pub use routes::{METRICS_CONTENT_TYPE, Reply, Routes};
 
 /// Bounds of a server. The defaults suit a metrics endpoint that Prometheus and the kubelet visit.
@@ -25,6 +27,9 @@ pub use routes::{METRICS_CONTENT_TYPE, Reply, Routes};
 pub struct Limits {
     /// Connections served at once; further ones wait in the socket's backlog.
     pub connections: usize,
+    /// How long a connection may go without a request to answer before it is closed for another client, which only happens
+    /// when all connections are taken.
+    pub patience: Duration,
     /// How long a client may take to send a request's head, and may idle between requests.
     pub head: Duration,
     /// How long a handler may take before the client gets a 503.
@@ -39,6 +44,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 64,
+            // A kubelet's probe gives up after one second, but asks again before it acts on that.
+            patience: Duration::from_secs(1),
             // Longer than the usual scrape interval, so that Prometheus keeps its connection.
             head: Duration::from_secs(75),
             handler: Duration::from_secs(10),
@@ -141,14 +148,9 @@ impl Server {
         let limits = Arc::new(self.limits);
         let routes = Arc::new(routes);
         let slots = Arc::new(Semaphore::new(limits.connections));
+        let mut guests = Guests::default();
         let mut connections = JoinSet::new();
         loop {
-            // First the slot, then the connection: who finds no slot waits in the backlog, not in our memory.
-            let slot = tokio::select! {
-                () = shutdown.cancelled() => break,
-                slot = slots.clone().acquire_owned() => slot,
-            };
-            let Ok(slot) = slot else { break };
             let accepted = tokio::select! {
                 () = shutdown.cancelled() => break,
                 accepted = self.listener.accept() => accepted,
@@ -156,10 +158,22 @@ impl Server {
             while connections.try_join_next().is_some() {}
             match accepted {
                 Ok((stream, peer)) => {
+                    // One connection at most waits here; others wait in the backlog, not in our memory.
+                    let slot = tokio::select! {
+                        () = shutdown.cancelled() => break,
+                        slot = place(&slots, &guests, limits.patience) => slot,
+                    };
+                    let Some(slot) = slot else { break };
+                    let guest = guests.admit();
                     let (routes, limits, shutdown) =
                         (routes.clone(), limits.clone(), shutdown.clone());
                     connections.spawn(async move {
-                        connection::serve(stream, peer, &routes, &limits, shutdown).await;
+                        tokio::select! {
+                            () = connection::serve(stream, peer, &routes, &limits, &guest, shutdown) => {}
+                            () = guest.must_leave() => {
+                                tracing::debug!(%peer, "idle connection closed for another client");
+                            }
+                        }
                         drop(slot);
                     });
                 }
@@ -176,6 +190,24 @@ impl Server {
         });
         if drained.await.is_err() {
             connections.abort_all();
+        }
+    }
+}
+
+/// Waits for a place; who idles longest makes it.
+async fn place(
+    slots: &Arc<Semaphore>,
+    guests: &Guests,
+    patience: Duration,
+) -> Option<OwnedSemaphorePermit> {
+    if let Ok(slot) = slots.clone().try_acquire_owned() {
+        return Some(slot);
+    }
+    loop {
+        let again = guests.make_room(patience);
+        tokio::select! {
+            slot = slots.clone().acquire_owned() => return slot.ok(),
+            () = tokio::time::sleep_until(again) => {}
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod dcgm_exporter;
 mod demo;
+mod environment;
 mod feature_discovery;
 mod logging;
 mod mig;
@@ -14,7 +15,7 @@ mod sim;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -40,7 +41,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(name::arguments(std::env::args_os()));
+    let command = environment::without_empty(Cli::command(), &environment::is_empty);
+    let matches = command.get_matches_from(name::arguments(std::env::args_os()));
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
     match run(cli) {
         Ok(code) => code,
         Err(error) => {

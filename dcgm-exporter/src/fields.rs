@@ -332,7 +332,7 @@ pub static FIELDS: &[Field] = &[
     field("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", 429, Counter, "", value(52), "NVLink retries."),
     field("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", 439, Counter, "", value(59), "NVLink recoveries."),
     field("DCGM_FI_DEV_NVLINK_BANDWIDTH_L0", 440, Counter, "MB/s", Source::Nothing, "NVLink rate of link 0 (in MB/s)."),
-    field("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", 449, Counter, "MB/s", Source::NvlinkRate, "NVLink data rate, both directions of all links (in MB/s).").on().alias("DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL").old("dcgm_nvlink_bandwidth_total"),
+    field("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", 449, Gauge, "MB/s", Source::NvlinkRate, "NVLink data rate, both directions of all links (in MB/s).").on().alias("DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL").old("dcgm_nvlink_bandwidth_total"),
     field("DCGM_FI_DEV_VGPU_LICENSE_STATUS", 526, Gauge, "", Source::Licence, "Whether the vGPU guest holds a licence.").on(),
     field("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 1001, Gauge, "ratio", ratio(1), "Share of time the graphics or compute engine was busy.").on().level(Instance).alias("DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO").old("dcgm_fi_prof_gr_engine_active"),
     field("DCGM_FI_PROF_SM_ACTIVE", 1002, Gauge, "ratio", ratio(2), "Share of time an SM had a warp resident, averaged over SMs.").level(Instance),
@@ -385,7 +385,7 @@ mod tests {
             DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS 393 counter
             DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS 394 counter
             DCGM_FI_DEV_ROW_REMAP_FAILURE 395 gauge
-            DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL 449 counter
+            DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL 449 gauge
             DCGM_FI_DEV_VGPU_LICENSE_STATUS 526 gauge
             DCGM_FI_PROF_GR_ENGINE_ACTIVE 1001 gauge
             DCGM_FI_PROF_PIPE_TENSOR_ACTIVE 1004 gauge

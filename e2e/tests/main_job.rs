@@ -8,7 +8,7 @@ use sim_nvml::model::latency::Latency;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::support::cluster::{LIMIT, cluster, skipped, variable};
+use crate::support::cluster::{LIMIT, cluster, cluster_alone, skipped, variable};
 use crate::support::install::{Installed, with_lathe};
 use crate::support::tools::{outcome, run};
 
@@ -89,7 +89,7 @@ async fn a_request_that_cannot_be_met_touches_nothing_and_says_why() {
 
 #[tokio::test]
 async fn a_change_ends_although_the_api_server_goes_away_in_the_middle() {
-    let Some(cluster) = cluster().await else {
+    let Some(cluster) = cluster_alone().await else {
         return;
     };
     let Some(restart) = variable("LATHE_E2E_RESTART_API_SERVER") else {

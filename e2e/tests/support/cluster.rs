@@ -1,20 +1,26 @@
 //! The cluster under test, and when there is one.
 
+use std::any::Any;
 use std::io::Write as _;
-use std::sync::Once;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams};
 use kube::{Client, Config};
+use tokio::sync::RwLock;
 
 /// Nothing a test waits for takes longer, unless it hangs.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+
+/// Held shared by tests that need the cluster as it is, and alone by those that restart a part of it.
+static CALM: RwLock<()> = RwLock::const_new(());
 
 /// The cluster that `KUBECONFIG` names.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     pub(crate) client: Client,
+    _calm: Arc<dyn Any + Send + Sync>,
 }
 
 /// `None`, after a line that says so, when no cluster was given; a failed test when one is required.
@@ -22,6 +28,25 @@ pub(crate) struct Cluster {
 /// `KUBECONFIG` alone is not enough: who develops on this machine may have it point at a cluster that these tests must
 /// not touch.
 pub(crate) async fn cluster() -> Option<Cluster> {
+    let client = client().await?;
+    let calm = Arc::new(CALM.read().await);
+    Some(Cluster {
+        client,
+        _calm: calm,
+    })
+}
+
+/// The same, once no other test uses it and until this one lets it go.
+pub(crate) async fn cluster_alone() -> Option<Cluster> {
+    let client = client().await?;
+    let calm = Arc::new(CALM.write().await);
+    Some(Cluster {
+        client,
+        _calm: calm,
+    })
+}
+
+async fn client() -> Option<Client> {
     let wanted = variable("LATHE_E2E");
     let Some(wanted) = wanted else {
         static SAID: Once = Once::new();
@@ -37,8 +62,7 @@ pub(crate) async fn cluster() -> Option<Cluster> {
     let mut config = Config::infer().await.expect("KUBECONFIG is readable");
     // Some tests look at answers that the client would retry by itself.
     config.default_retry = false;
-    let client = Client::try_from(config).expect("KUBECONFIG is usable");
-    Some(Cluster { client })
+    Some(Client::try_from(config).expect("KUBECONFIG is usable"))
 }
 
 /// Says why something was not tested; past the test harness, which keeps what passing tests print.

@@ -64,6 +64,14 @@ impl<S, V: Clone> Window<S, V> {
         Ok(self.value.clone())
     }
 
+    /// Begins anew if `holds` is not so for the older reading: what was read before a driver restart goes with nothing
+    /// read after it.
+    pub(crate) fn keep_if(&mut self, holds: impl FnOnce(&S) -> bool) {
+        if self.older.as_ref().is_some_and(|(older, _)| !holds(older)) {
+            *self = Self::default();
+        }
+    }
+
     /// Whether a first reading waits for a second.
     pub(crate) fn is_half(&self) -> bool {
         self.older.is_some() && self.first
@@ -149,6 +157,21 @@ mod tests {
             advance(&mut window, start + Duration::from_secs(1202), 21),
             Some(1)
         );
+    }
+
+    #[test]
+    fn a_reading_that_no_longer_holds_begins_the_window_anew() {
+        let mut window = Window::default();
+        let start = Instant::now();
+        let second = |seconds| start + Duration::from_secs(seconds);
+        window.keep_if(|_| false);
+        assert_eq!(advance(&mut window, start, 10), None);
+        window.keep_if(|older| *older == 10);
+        assert_eq!(advance(&mut window, second(1), 15), Some(5));
+        window.keep_if(|older| *older == 10);
+        assert_eq!(advance(&mut window, second(2), 20), None);
+        assert!(window.is_half());
+        assert_eq!(advance(&mut window, second(3), 21), Some(1));
     }
 
     #[test]

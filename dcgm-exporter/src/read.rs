@@ -396,6 +396,7 @@ impl<'a, 'd> Reader<'a, 'd> {
     fn gpm(&mut self, instance: Option<u32>) -> Result<Option<GpmValues>, Error> {
         let (device, metrics) = (self.device, &self.plan.metrics);
         let window = self.windows.gpm.entry(instance).or_default();
+        window.keep_if(|older| device.knows(older));
         let read = || device.gpm_sample(instance).readable();
         let values = window.advance(self.now, read, |older, newer| {
             let answers = device.gpm_metrics(older, newer, metrics).readable()?;

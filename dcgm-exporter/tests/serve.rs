@@ -311,7 +311,7 @@ async fn a_hanging_gpu_does_not_hold_up_the_others() {
 async fn a_driver_that_goes_takes_the_series_along_and_brings_them_back() {
     let running = Running::start(NodeSpec::uniform("h100-sxm5-80gb", 1).unwrap()).await;
     running
-        .page_with(|page| samples(page, "DCGM_FI_DEV_GPU_TEMP").len() == 1)
+        .page_with(|page| samples(page, "DCGM_FI_PROF_GR_ENGINE_ACTIVE").len() == 1)
         .await;
     running
         .node
@@ -324,7 +324,11 @@ async fn a_driver_that_goes_takes_the_series_along_and_brings_them_back() {
     assert!(!page.contains("DCGM_FI_"), "{page}");
     running.node.load_driver().unwrap();
     running
-        .page_with(|page| samples(page, "DCGM_FI_DEV_GPU_TEMP").len() == 1)
+        .page_with(|page| {
+            // The GPM sample from before is not held against the one after.
+            assert!(!page.contains("lathe_exporter_gpu_failed{"), "{page}");
+            samples(page, "DCGM_FI_PROF_GR_ENGINE_ACTIVE").len() == 1
+        })
         .await;
     // The event stream survived.
     running.node.xid(0, 31, None).unwrap();

@@ -153,6 +153,11 @@ impl Device<'_> {
         Ok(sample)
     }
 
+    /// Whether a sample was taken since the driver last came up, so that metrics can be made of it.
+    pub fn knows(&self, sample: &GpmSample) -> bool {
+        Arc::ptr_eq(&sample.pool, &self.context.library.samples)
+    }
+
     fn new_sample(&self) -> Result<GpmSample, Error> {
         let library = self.context.library;
         let pool = Arc::clone(&library.samples);
@@ -179,10 +184,8 @@ impl Device<'_> {
         newer: &GpmSample,
         metrics: &[GpmMetric],
     ) -> Result<Vec<Result<f64, Code>>, Error> {
-        let library = self.context.library;
-        let symbol = symbol!(library, nvmlGpmMetricsGet);
-        let foreign = |sample: &GpmSample| !Arc::ptr_eq(&sample.pool, &library.samples);
-        if foreign(older) || foreign(newer) || metrics.len() > METRIC_MAX {
+        let symbol = symbol!(self.context.library, nvmlGpmMetricsGet);
+        if !self.knows(older) || !self.knows(newer) || metrics.len() > METRIC_MAX {
             return Err(self.context.error(symbol.name, Code::INVALID_ARGUMENT));
         }
         let mut request = MetricsGet {

@@ -41,7 +41,7 @@ pub enum Written {
 /// # Errors
 /// [`WriteError`]; the file is as it was.
 pub fn write(path: &Path, text: &str) -> Result<Written, WriteError> {
-    if fs::read(path).is_ok_and(|old| old == text.as_bytes()) {
+    if says(path, text) {
         return Ok(Written::Unchanged);
     }
     let fail = |step| {
@@ -64,6 +64,12 @@ pub fn write(path: &Path, text: &str) -> Result<Written, WriteError> {
         let _ = fs::remove_file(&temporary);
     }
     result.map(|()| Written::Replaced)
+}
+
+/// Whether `path` is a file that says `text`. Anything else there is not opened: a pipe would be waited for.
+fn says(path: &Path, text: &str) -> bool {
+    fs::metadata(path).is_ok_and(|old| old.is_file() && old.len() == text.len() as u64)
+        && fs::read(path).is_ok_and(|old| old == text.as_bytes())
 }
 
 fn fill(path: &Path, text: &str) -> io::Result<()> {
@@ -98,6 +104,16 @@ mod tests {
             1,
             "nothing else is left"
         );
+    }
+
+    #[test]
+    fn a_pipe_in_its_place_is_replaced_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gfd");
+        let pipe = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, pipe, 0o600.into(), 0).unwrap();
+        assert_eq!(write(&path, "a=1\n").unwrap(), Written::Replaced);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a=1\n");
     }
 
     #[test]

@@ -100,6 +100,7 @@ fn repeat(
         service.watch_events(wake);
         let wait = match service.look() {
             Ok(written) => {
+                service.told.failure = None;
                 if written == Written::Replaced {
                     tracing::info!("labels written");
                 }
@@ -117,7 +118,9 @@ fn repeat(
                 return Err(error);
             }
             Err(error) => {
-                service.tell(error.to_string());
+                if service.told.is_news(&error.to_string()) {
+                    tracing::warn!("{error}; the labels stay as they are");
+                }
                 let wait = session.next_attempt().max(pause);
                 pause = (pause * 2).min(RETRY.1);
                 Some(wait)
@@ -136,8 +139,7 @@ struct Service<'a> {
     timestamp: Option<u64>,
     seen_driver: bool,
     events: Option<EventStop>,
-    /// What the last look had to say; said once.
-    told: HashSet<String>,
+    told: Told,
 }
 
 impl<'a> Service<'a> {
@@ -150,7 +152,7 @@ impl<'a> Service<'a> {
             timestamp: config.timestamp.then(timestamp),
             seen_driver: false,
             events: None,
-            told: HashSet::new(),
+            told: Told::default(),
         }
     }
 
@@ -188,16 +190,8 @@ impl<'a> Service<'a> {
                 .iter()
                 .map(|reason| format!("no vGPU labels: {reason}")),
         );
-        for line in said.difference(&self.told) {
+        for line in self.told.news(said) {
             tracing::warn!("{line}");
-        }
-        self.told = said;
-    }
-
-    fn tell(&mut self, line: String) {
-        if !self.told.contains(&line) {
-            tracing::warn!("{line}; the labels stay as they are");
-            self.told = HashSet::from([line]);
         }
     }
 
@@ -226,12 +220,37 @@ impl<'a> Service<'a> {
                 });
                 match started {
                     Ok(_) => self.events = Some(stop),
-                    Err(error) => self.tell(format!("cannot watch for driver events: {error}")),
+                    // The next look tries again; until then changes show an interval late.
+                    Err(error) => tracing::debug!(%error, "cannot watch for driver events"),
                 }
             }
-            // The next look tries again; until then changes show an interval late.
             Err(error) => tracing::debug!(%error, "cannot watch for driver events"),
         }
+    }
+}
+
+/// What is in the log already: what lasts is said once, however often it is looked at.
+#[derive(Debug, Default)]
+struct Told {
+    /// What the last look had to say about the labels.
+    labels: HashSet<String>,
+    /// Why it failed nevertheless.
+    failure: Option<String>,
+}
+
+impl Told {
+    /// Which of these lines about the labels are to be said.
+    fn news(&mut self, lines: HashSet<String>) -> Vec<String> {
+        let news = lines.difference(&self.labels).cloned().collect();
+        self.labels = lines;
+        news
+    }
+
+    /// Whether this failure is to be said.
+    fn is_news(&mut self, failure: &str) -> bool {
+        let is_news = self.failure.as_deref() != Some(failure);
+        self.failure = Some(failure.to_owned());
+        is_news
     }
 }
 
@@ -262,5 +281,25 @@ fn next(wakes: &Receiver<Wake>, wait: Option<Duration>) -> bool {
             Ok(Wake::Event) | Err(RecvTimeoutError::Timeout) => return true,
             Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lasts_is_said_once() {
+        let mut told = Told::default();
+        let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
+        assert_eq!(told.news(lines(&["left out"])), ["left out"]);
+        assert!(told.is_news("disk full"));
+        // The next look finds the same about the labels and cannot write them for the same reason.
+        assert_eq!(told.news(lines(&["left out"])), Vec::<String>::new());
+        assert!(!told.is_news("disk full"));
+        assert!(told.is_news("read-only"));
+        assert_eq!(told.news(lines(&["left out", "late"])), ["late"]);
+        assert_eq!(told.news(lines(&[])), Vec::<String>::new());
+        assert_eq!(told.news(lines(&["left out"])), ["left out"]);
     }
 }

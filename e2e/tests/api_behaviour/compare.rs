@@ -21,7 +21,8 @@ pub(crate) fn compare(
     match (expected, actual) {
         (Value::String(mark), None) if mark == ABSENT => {}
         (Value::String(mark), Some(_)) if mark == ANY => {}
-        (Value::String(text), Some(Value::String(actual))) if matches(text, actual) => {}
+        (Value::String(text), Some(Value::String(actual)))
+            if text != ABSENT && matches(text, actual) => {}
         (Value::Object(fields), Some(Value::Object(actual))) => {
             for (name, field) in fields {
                 compare(

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::{Budget, Location, MessageFormatter, Options, Spanned, UserMessageFormatter};
 
 /// The largest document accepted. The default config of all known boards is about 15 KiB.
@@ -144,14 +145,27 @@ pub fn parse<T: DeserializeOwned>(file: &str, bytes: &[u8]) -> Result<T, Documen
                 .location()
                 .map_or(Position { line: 1, column: 1 }, Position::at),
             // A message may quote the document: keep it to one printable line.
-            UserMessageFormatter
-                .format_message(error)
+            message(&error)
                 .chars()
                 .map(|c| if c.is_control() { ' ' } else { c })
                 .take(300)
                 .collect::<String>(),
         )
     })
+}
+
+/// What is wrong, for people. The parser's own words for its limits name its counters.
+fn message(error: &serde_saphyr::Error) -> String {
+    match error {
+        serde_saphyr::Error::Budget { breach, .. } => match breach {
+            BudgetBreach::Documents { .. } => {
+                "a second document begins here: a file has one".to_owned()
+            }
+            BudgetBreach::Depth { .. } => format!("nested deeper than {MAX_DEPTH} levels"),
+            _ => "too many values, anchors or aliases".to_owned(),
+        },
+        other => UserMessageFormatter.format_message(other).into_owned(),
+    }
 }
 
 fn options() -> Options {
@@ -196,5 +210,24 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Entries<V> {
             }
         }
         deserializer.deserialize_map(EntriesVisitor(std::marker::PhantomData))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rstest::rstest;
+    use serde::de::IgnoredAny;
+
+    use super::*;
+
+    #[rstest]
+    #[case::documents("a: 1\n---\nb: 2\n".to_owned(), "f:2:1: a second document begins here: a file has one")]
+    #[case::depth((0..40).map(|n| format!("{}a:\n", " ".repeat(n))).collect(), "nested deeper than 16 levels")]
+    #[case::values("- 1\n".repeat(MAX_NODES + 1), "too many values, anchors or aliases")]
+    fn limits_are_told_in_plain_words(#[case] text: String, #[case] says: &str) {
+        let error = parse::<IgnoredAny>("f", text.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
     }
 }

@@ -234,7 +234,7 @@ fn json_is_taken_too() {
     "version: v1\nmig-configs: {a: [{devices: all, mig-enabled: false}]}\n---\nversion: v1\n",
     3,
     1,
-    ""
+    "a second document begins here"
 )]
 fn refused(#[case] text: &str, #[case] line: u64, #[case] column: u64, #[case] says: &str) {
     let error = parse(text).unwrap_err();

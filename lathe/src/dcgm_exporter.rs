@@ -23,7 +23,7 @@ const SHIPPED_COUNTERS: [&str; 2] = [
     "/etc/dcgm-exporter/dcp-metrics-included.csv",
 ];
 
-/// Serves GPU metrics for Prometheus
+/// Serve GPU metrics for Prometheus
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the node's file system is mounted
@@ -78,7 +78,7 @@ pub(crate) struct Args {
           num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
     use_old_namespace: bool,
 
-    /// Dashes instead of blanks in model names
+    /// Write dashes instead of blanks in model names
     #[arg(long, visible_alias = "rbmn", env = "DCGM_EXPORTER_REPLACE_BLANKS_IN_MODEL_NAME",
           value_parser = FalseyValueParser::new(),
           num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]

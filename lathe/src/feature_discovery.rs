@@ -13,7 +13,7 @@ use feature_discovery::duration::Interval;
 use gpu::labels::MigStrategy;
 use tokio_util::sync::CancellationToken;
 
-/// Writes what it finds out about GPUs as node labels
+/// Write what can be found out about GPUs as node labels
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the node's file system is mounted

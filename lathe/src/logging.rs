@@ -4,6 +4,8 @@ use clap::{Args, ValueEnum};
 use std::io::IsTerminal as _;
 use tracing_subscriber::EnvFilter;
 
+use crate::help;
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
@@ -16,6 +18,7 @@ pub(crate) enum LogFormat {
 
 /// Flags every subcommand takes.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = help::LOGGING)]
 pub(crate) struct LogArgs {
     /// What to log: a level, or directives such as `mig_manager=debug,info`
     #[arg(long, global = true, env = "LATHE_LOG", value_name = "FILTER")]

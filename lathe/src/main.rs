@@ -7,6 +7,7 @@ mod dcgm_exporter;
 mod demo;
 mod environment;
 mod feature_discovery;
+mod help;
 mod logging;
 mod mig;
 mod mig_manager;

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::mig::FailurePolicy;
 
-/// Keeps the GPUs of a node cut as the node's label `nvidia.com/mig.config` says
+/// Keep the GPUs of a node cut as the node's label `nvidia.com/mig.config` says
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the node's file system is mounted
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, short = 'a', env = "DRIVER_ROOT_CTR_PATH", value_name = "DIR", value_parser = path)]
     driver_root_ctr_path: Option<PathBuf>,
 
-    /// Who says what an Event says; the node without it
+    /// This pod, named in Events as the one who reports; without it the node is
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pod_name: Option<String>,
 

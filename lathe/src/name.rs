@@ -1,7 +1,8 @@
 //! The names the binary may be started under.
 //!
 //! An image of Lathe carries links named after NVIDIA's programs, so that a manifest's `command:` keeps working after an
-//! image swap: `nvidia-mig-parted apply …` becomes `lathe mig apply …`.
+//! image swap: `nvidia-mig-parted apply …` becomes `lathe mig apply …`,
+//! also in what help and errors say.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -22,7 +23,7 @@ pub(crate) fn arguments(args: impl IntoIterator<Item = OsString>) -> Vec<OsStrin
         .and_then(|program| Path::new(program).file_name())
         .and_then(|program| ALIASES.iter().find(|(name, _)| program == *name));
     if let Some((_, subcommand)) = alias {
-        args.insert(1, OsString::from(subcommand));
+        args.splice(..1, ["lathe", subcommand].map(OsString::from));
     }
     args
 }
@@ -42,19 +43,16 @@ mod tests {
     fn upstream_names_select_their_part() {
         check(
             &["/usr/bin/nvidia-mig-parted", "apply", "-f", "-"],
-            &["/usr/bin/nvidia-mig-parted", "mig", "apply", "-f", "-"],
+            &["lathe", "mig", "apply", "-f", "-"],
         );
-        check(
-            &["nvidia-mig-manager"],
-            &["nvidia-mig-manager", "mig-manager"],
-        );
+        check(&["nvidia-mig-manager"], &["lathe", "mig-manager"]);
         check(
             &["./gpu-feature-discovery", "--oneshot"],
-            &["./gpu-feature-discovery", "feature-discovery", "--oneshot"],
+            &["lathe", "feature-discovery", "--oneshot"],
         );
         check(
             &["dcgm-exporter", "-a", ":9400"],
-            &["dcgm-exporter", "dcgm-exporter", "-a", ":9400"],
+            &["lathe", "dcgm-exporter", "-a", ":9400"],
         );
     }
 

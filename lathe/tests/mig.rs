@@ -186,7 +186,7 @@ fn impossible_is_3_in_plan_and_apply() {
     let (code, out, error) = setup.with_config("apply", "impossible");
     assert_eq!((code, &*out), (3, ""));
     assert!(
-        error.contains("GPU 0: this GPU has no profile 1g.5gb"),
+        error.contains("GPUs 0-1: this GPU has no profile 1g.5gb"),
         "{error}"
     );
 }

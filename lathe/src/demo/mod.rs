@@ -20,7 +20,7 @@ use stage::{Setting, Stage};
 /// The preset that the story is written for.
 const STORY_PRESET: &str = "dgx-h100";
 
-/// Shows Lathe at work on a simulated node; needs no GPU and no cluster
+/// Show Lathe at work on a simulated node; needs no GPU and no cluster
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// Play the main story once, without a terminal, and exit
@@ -32,8 +32,8 @@ pub(crate) struct Args {
           value_parser = clap::builder::PossibleValuesParser::new(sim_nvml::presets::names()))]
     preset: String,
 
-    /// How long driver calls take: as on real hardware, or no time
-    #[arg(long, value_name = "MODEL", default_value = "realistic", value_parser = latency)]
+    /// How long driver calls take: as on real hardware, or no time at all
+    #[arg(long, value_name = "MODEL", default_value = "realistic", value_parser = crate::sim::latency())]
     latency: Latency,
 
     /// Port of the API server; 0 takes a free one
@@ -43,10 +43,6 @@ pub(crate) struct Args {
     /// Port of the exporter; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     metrics_port: u16,
-}
-
-fn latency(name: &str) -> Result<Latency, String> {
-    Latency::preset(name).ok_or_else(|| "give `realistic` or `zero`".to_owned())
 }
 
 impl Args {

@@ -8,30 +8,33 @@ use clap::{Subcommand, ValueEnum};
 use mig_manager::engine::OnFailure;
 use mig_manager::output::Format;
 
+use crate::help;
+
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  done, or equal
+  0  done, or already so
   1  differs (assert)
   2  wrong usage, or a bad config, hooks or checkpoint file
   3  the hardware cannot do it; nothing was touched
   4  in use by a process, or by another apply; nothing is changed
   5  a reset or reboot is needed
-  6  the driver does not answer
+  6  no driver, or it does not answer
   7  failed, and everything is as it was
   8  failed, and something is not as it was";
 
-/// Cuts GPUs into MIG devices: plan, apply, compare, export, save and restore
+/// Cut GPUs into MIG devices: plan, apply, compare, export, save and restore
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
     /// Log what is done in detail
-    #[arg(short, long, global = true, env = "MIG_PARTED_DEBUG", value_parser = FalseyValueParser::new())]
+    #[arg(short, long, global = true, help_heading = help::LOGGING, env = "MIG_PARTED_DEBUG", value_parser = FalseyValueParser::new())]
     pub(crate) debug: bool,
 
     /// Where the node's file system is mounted
     #[arg(
         long,
         global = true,
+        display_order = help::SHARED,
         env = "LATHE_ROOT",
         value_name = "DIR",
         default_value = "/"
@@ -52,16 +55,20 @@ impl Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show what an apply would keep, create and destroy; touches nothing
+    #[command(after_help = EXIT_CODES)]
     Plan(PlanArgs),
     /// Bring the GPUs to a config
+    #[command(after_help = EXIT_CODES)]
     Apply(ApplyArgs),
     /// Tell whether the GPUs are as a config says
+    #[command(after_help = EXIT_CODES)]
     Assert(AssertArgs),
     /// Print the GPUs' present state as a config
     Export(ExportArgs),
     /// Save the exact layout of all GPUs to a file
     Checkpoint(CheckpointArgs),
     /// Bring back a saved layout, placements included
+    #[command(after_help = EXIT_CODES)]
     Restore(RestoreArgs),
     /// Make named configs from what the GPUs offer
     GenerateConfig(GenerateArgs),
@@ -130,7 +137,7 @@ pub(crate) struct ConfigArgs {
     )]
     selected_config: Option<String>,
 
-    /// Only MIG mode counts, not the devices
+    /// Look at and change only MIG mode, not the devices
     #[arg(short = 'm', long, env = "MIG_PARTED_MODE_CHANGE_ONLY", value_parser = FalseyValueParser::new())]
     pub(crate) mode_only: bool,
 }

@@ -2,10 +2,14 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, ValueEnum};
 use sim_nvml::Code;
+use sim_nvml::model::latency::Latency;
 
-/// Makes a simulated node with GPUs, looks at it and acts on it
+use crate::help;
+
+/// Make a simulated node with GPUs, look at it and act on it
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// Folder that stands for the node's root
@@ -14,6 +18,7 @@ pub(crate) struct Args {
         env = "LATHE_ROOT",
         value_name = "DIR",
         global = true,
+        display_order = help::SHARED,
         default_value = "lathe-node"
     )]
     pub(super) root: PathBuf,
@@ -67,8 +72,9 @@ pub(super) enum Command {
     Load,
     /// Set how long driver calls take
     Latency {
-        /// zero or realistic
-        preset: String,
+        /// As on real hardware, or no time at all
+        #[arg(value_name = "PRESET", value_parser = latency())]
+        latency: Latency,
     },
     /// Show the calls that clients made, or say which are traced
     Trace(TraceArgs),
@@ -112,7 +118,7 @@ pub(super) struct CreateArgs {
     /// A well-known machine (see `lathe sim presets`)
     #[arg(long)]
     pub(super) preset: Option<String>,
-    /// A node file
+    /// A file that describes the node, for mixed or odd ones
     #[arg(long, value_name = "FILE")]
     pub(super) node: Option<PathBuf>,
     /// Name of the node; the board's or preset's by default
@@ -127,9 +133,9 @@ pub(super) struct CreateArgs {
     /// CUDA version, 1000 × major + 10 × minor
     #[arg(long, value_name = "NUMBER")]
     pub(super) cuda_version: Option<u32>,
-    /// How long driver calls take: zero or realistic
-    #[arg(long, value_name = "PRESET")]
-    pub(super) latency: Option<String>,
+    /// How long driver calls take: as on real hardware, or no time at all
+    #[arg(long, value_name = "PRESET", value_parser = latency())]
+    pub(super) latency: Option<Latency>,
     /// The simulated driver library, where it is not beside this program
     #[arg(long, env = "LATHE_SIM_LIBRARY", value_name = "FILE")]
     pub(super) library: Option<PathBuf>,
@@ -149,16 +155,16 @@ pub(super) struct WorkloadArgs {
     /// How busy it keeps what it runs on, percent
     #[arg(long, default_value_t = 90, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(super) utilization: u32,
-    /// Command
+    /// Command that the driver shows
     #[arg(long, default_value = "workload")]
     pub(super) name: String,
     /// A running process whose workload it is, and with which it ends
     #[arg(long)]
     pub(super) pid: Option<u32>,
-    /// It is a graphics client
+    /// Let it be a graphics client
     #[arg(long)]
     pub(super) graphics: bool,
-    /// It runs through MPS
+    /// Let it run through MPS
     #[arg(long)]
     pub(super) mps: bool,
 }
@@ -244,7 +250,7 @@ pub(super) enum Fault {
     },
     /// An NVLink goes down, or comes back with --up
     Nvlink {
-        /// Link
+        /// Number of the link
         link: usize,
         #[command(flatten)]
         gpu: OnGpu,
@@ -296,7 +302,7 @@ pub(super) struct CallArgs {
     /// Function, for example nvmlDeviceCreateGpuInstance; a trailing * matches any rest
     #[arg(value_name = "FUNCTION")]
     pub(super) symbol: String,
-    /// Answer this code, a number or a name
+    /// Answer this code: a number or a name, for example GPU_IS_LOST
     #[arg(long, value_name = "CODE")]
     pub(super) fail: Option<Code>,
     /// Do not return until the fault is cleared
@@ -343,7 +349,7 @@ pub(super) enum Throttle {
     PowerBrake,
     /// Power cap
     PowerCap,
-    /// None
+    /// Nothing any more
     None,
 }
 
@@ -357,6 +363,12 @@ pub(super) enum FabricState {
     InProgress,
     /// Completed
     Completed,
+}
+
+/// The name of a latency model.
+pub(crate) fn latency() -> impl TypedValueParser<Value = Latency> {
+    PossibleValuesParser::new(["zero", "realistic"])
+        .try_map(|name| Latency::preset(&name).ok_or("there is no such latency"))
 }
 
 fn instance(text: &str) -> Result<(u32, u32), String> {

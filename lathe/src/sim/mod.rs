@@ -15,11 +15,11 @@ use serde::Serialize;
 use sim_nvml::{
     admin::{SimulatedNode, WorkloadSpec},
     boards,
-    model::{Load, PciAddress, latency::Latency},
+    model::{Load, PciAddress},
     presets::{self, NodeSpec},
 };
 
-pub(crate) use arguments::Args;
+pub(crate) use arguments::{Args, latency};
 use arguments::{Command, CreateArgs, Format, TraceArgs, WorkloadArgs};
 
 /// Runs one `lathe sim` command.
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Reload => node()?.reload_driver()?,
         Command::Unload => node()?.unload_driver()?,
         Command::Load => node()?.load_driver()?,
-        Command::Latency { preset } => node()?.set_latency(latency(preset)?)?,
+        Command::Latency { latency } => node()?.set_latency(latency.clone())?,
         Command::Trace(trace) => follow_trace(&node()?, trace)?,
         Command::Boards(output) => list(output.format, boards::names())?,
         Command::Presets(output) => list(output.format, presets::names())?,
@@ -78,11 +78,6 @@ fn list(format: Format, names: impl Iterator<Item = &'static str>) -> anyhow::Re
     })
 }
 
-fn latency(preset: &str) -> anyhow::Result<Latency> {
-    Latency::preset(preset)
-        .with_context(|| format!("there is no latency `{preset}`; there are zero, realistic"))
-}
-
 fn made(root: &Path, args: &CreateArgs) -> anyhow::Result<()> {
     let mut spec = match (&args.board, &args.preset, &args.node) {
         (Some(board), _, _) => NodeSpec::uniform(board, args.gpus)?,
@@ -104,8 +99,8 @@ fn made(root: &Path, args: &CreateArgs) -> anyhow::Result<()> {
     if let Some(cuda) = args.cuda_version {
         spec.driver.cuda = cuda;
     }
-    if let Some(preset) = &args.latency {
-        spec.latency = latency(preset)?;
+    if let Some(latency) = &args.latency {
+        spec.latency.clone_from(latency);
     }
     let node = match &args.library {
         Some(library) => SimulatedNode::create_with(root, &spec, library)?,

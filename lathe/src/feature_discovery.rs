@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::builder::{FalseyValueParser, StringValueParser, TypedValueParser as _};
 use feature_discovery::Settings;
 use feature_discovery::duration::Interval;
@@ -193,8 +193,16 @@ pub(crate) async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Resu
     let driver_root = args.driver_root_ctr_path.as_ref().unwrap_or(&args.root);
     let session = Arc::new(nvml::Session::new(&nvml::Options::at(driver_root))?);
     if config.oneshot {
-        let once = move || feature_discovery::once(&args.root, &config, &session);
-        tokio::task::spawn_blocking(once).await??;
+        // A thread that the end of the program does not wait for: it may be in a driver call that hangs.
+        let (done, end) = tokio::sync::oneshot::channel();
+        std::thread::Builder::new().spawn(move || {
+            // Nobody listens after an interruption.
+            let _ = done.send(feature_discovery::once(&args.root, &config, &session));
+        })?;
+        tokio::select! {
+            written = end => written.context("the labelling thread died")??,
+            () = shutdown.cancelled() => bail!("asked to end before the labels were written"),
+        };
         return Ok(());
     }
     feature_discovery::run(args.root, config, session, shutdown).await?;

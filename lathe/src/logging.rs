@@ -6,6 +6,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::help;
 
+/// What the API client has to say the parts say themselves, once; it says it at every try.
+const SILENT: &str = "kube_client=off,kube_runtime=off";
+
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
@@ -42,8 +45,11 @@ impl LogArgs {
     /// # Errors
     /// The filter cannot be parsed, or logging was already started.
     pub(crate) fn start(&self, default: &str) -> anyhow::Result<()> {
-        let filter = self.log.as_deref().unwrap_or(default);
-        let filter = EnvFilter::try_new(filter)
+        let filter = match &self.log {
+            Some(filter) => filter.clone(),
+            None => format!("{default},{SILENT}"),
+        };
+        let filter = EnvFilter::try_new(&filter)
             .map_err(|error| anyhow::anyhow!("--log {filter:?} is no log filter: {error}"))?;
         let builder = tracing_subscriber::fmt()
             .with_env_filter(filter)

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::builder::FalseyValueParser;
+use clap::builder::{FalseyValueParser, NonEmptyStringValueParser};
 use mig_manager::controller::{self, Config, Source};
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     kubeconfig: Option<PathBuf>,
 
     /// The node this runs on
-    #[arg(long, short = 'n', env = "NODE_NAME", value_name = "NAME")]
+    #[arg(long, short = 'n', env = "NODE_NAME", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     node_name: String,
 
     /// MIG configurations to choose from; without it they are made from what the hardware offers

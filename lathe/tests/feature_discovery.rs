@@ -151,3 +151,42 @@ fn without_a_driver_it_fails_unless_told_not_to() {
     command.args(["--fail-on-init-error=false", "--no-timestamp"]);
     assert_eq!(labels(&mut command), "", "not even PCI devices are there");
 }
+
+#[test]
+fn once_can_be_asked_to_end() {
+    let node = node();
+    // A pipe that nobody writes: reading the machine type waits for ever.
+    let pipe = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        node.path().join("pipe"),
+        pipe,
+        0o600.into(),
+        0,
+    )
+    .unwrap();
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_lathe"))
+        .args([
+            "feature-discovery",
+            "--oneshot",
+            "--machine-type-file",
+            "/pipe",
+        ])
+        .env("LATHE_ROOT", node.path())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = std::time::Instant::now();
+    // Whether it listens by then or not, it has to end.
+    std::thread::sleep(Duration::from_millis(500));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > Duration::from_secs(30) {
+            child.kill().unwrap();
+            panic!("it did not end");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(!child.wait().unwrap().success());
+}

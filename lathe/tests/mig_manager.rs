@@ -180,3 +180,42 @@ async fn without_a_cluster_it_says_so() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("kubeconfig /does/not/exist: "), "{text}");
 }
+
+#[tokio::test]
+async fn an_api_server_that_is_away_is_named_once() {
+    let rig = Rig::new().await;
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = closed.local_addr().unwrap();
+    drop(closed);
+    let kubeconfig = rig.server.kubeconfig();
+    let server = kubeconfig.split('"').nth(1).unwrap();
+    let away = kubeconfig.replace(server, &format!("http://{address}"));
+    std::fs::write(rig.kubeconfig(), away).unwrap();
+    let log = rig.folder.path().join("log");
+    let child = Command::new(env!("CARGO_BIN_EXE_lathe"))
+        .args(["mig-manager", "--node-name", NAME])
+        .args([Path::new("--root"), rig.node.root()])
+        .args([Path::new("--kubeconfig"), &rig.kubeconfig()])
+        .env_remove("LATHE_LOG")
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let process = Process(child);
+    let said = || std::fs::read_to_string(&log).unwrap();
+    rig.until(|_| said().contains("lost the watch")).await;
+    // Time for more tries, each of which fails as the first one did.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    drop(process);
+    let said = said();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("Connection refused"), "{said}");
+}
+
+#[tokio::test]
+async fn a_node_without_a_name_is_none() {
+    let output = Command::new(env!("CARGO_BIN_EXE_lathe"))
+        .args(["mig-manager", "--node-name", ""])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -3,7 +3,7 @@
 //! Profiles are given by enumeration index there, not by id. One field is ours: where a compute instance lies, which
 //! mig-parted neither writes nor minds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpu::{
     Board, ComputeInstance, GpuInstance, InstanceProfile, Layout, Placement, compute_placements,
@@ -134,7 +134,12 @@ impl Checkpoint {
             let message = "unknown version: only \"v1\" exists";
             return Err(DocumentError::invalid(file, start, message));
         }
+        let mut seen = BTreeSet::new();
         for device in checkpoint.mig_state.devices.iter().flatten() {
+            if !seen.insert(&*device.uuid) {
+                let message = format!("{} is there twice", device.uuid);
+                return Err(DocumentError::invalid(file, start, message));
+            }
             let instances = device.gpu_instances.as_ref().map_or(0, Vec::len);
             let wrong = match device.mig_mode {
                 0 if instances == 0 => continue,

@@ -135,7 +135,11 @@ pub enum HookFailure {
 fn quoted(output: &str) -> String {
     match output.trim() {
         "" => String::new(),
-        text => format!("; it printed: {}", text.replace('\n', " | ")),
+        // Neither a second line nor anything that a terminal would obey.
+        text => {
+            let line = text.replace('\n', " | ").replace(char::is_control, " ");
+            format!("; it printed: {line}")
+        }
     }
 }
 

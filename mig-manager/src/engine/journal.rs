@@ -152,8 +152,9 @@ pub(crate) fn left(folder: &Path) -> Result<Option<Left>, JournalError> {
         path: path.clone(),
         source,
     };
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
+    let text = match fs::read(&path) {
+        // What is no text is no JSON either, and says so below.
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(error(e)),
     };
@@ -249,10 +250,21 @@ mod tests {
     #[test]
     fn a_journal_nobody_can_read_is_an_error_and_stays() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(FILE), "{\"version\":9").unwrap();
-        let error = left(dir.path()).unwrap_err();
-        assert!(error.to_string().contains("journal"), "{error}");
-        assert!(dir.path().join(FILE).exists());
+        for content in [
+            &b"{\"version\":9"[..],
+            b"",
+            b"{}",
+            b"\xff\0\xfe",
+            &[0; 100_000],
+        ] {
+            fs::write(dir.path().join(FILE), content).unwrap();
+            let error = left(dir.path()).unwrap_err();
+            assert!(
+                error.to_string().ends_with("; remove it to go on"),
+                "{error}"
+            );
+            assert!(dir.path().join(FILE).exists());
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(crate) struct Lock(#[expect(dead_code, reason = "closing the file releases t
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// The lock file cannot be used.
-    #[error("{}: {source}", .path.display())]
+    #[error("cannot lock {}, so nothing was touched: {source}; lock and journal need a folder that can be written (--state-dir)", .path.display())]
     File {
         /// The lock file.
         path: PathBuf,
@@ -65,6 +65,15 @@ impl Lock {
             .and_then(|()| writeln!(file, "{}", std::process::id()))
             .map_err(failed)?;
         Ok(Self(file))
+    }
+}
+
+/// Who holds the lock now, if anybody.
+pub(crate) fn holder_of(path: &Path) -> Option<String> {
+    let file = File::open(path).ok()?;
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(rustix::io::Errno::WOULDBLOCK) => Some(holder(path)),
+        _ => None,
     }
 }
 
@@ -126,7 +135,10 @@ mod tests {
             error.to_string().contains(&std::process::id().to_string()),
             "{error}"
         );
+        let own = std::process::id().to_string();
+        assert_eq!(holder_of(&path).as_deref(), Some(&*own));
         drop(held);
+        assert_eq!(holder_of(&path), None);
         Lock::take(&path, Duration::from_secs(5)).unwrap();
     }
 

@@ -18,6 +18,7 @@ mod table;
 mod write;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 pub use apply::Applied;
 pub use error::{Blocked, Cause, Error, GpuFailure, Left, Refusal, ResetNeeded};
@@ -71,12 +72,7 @@ impl Engine {
     /// [`Error::Impossible`] when the request does not suit the node's GPUs as such; what is impossible for a single GPU is
     /// in the plan ([`NodePlan::impossible`]). [`Error::Driver`] when the driver does not answer.
     pub fn plan(&self, request: &Request) -> Result<NodePlan, Error> {
-        // Whoever may not read the journal can still see the plan.
-        let left = journal::left(&self.options.state_dir).unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot tell whether an apply was interrupted");
-            None
-        });
-        let interrupted = left.map(|left| left.head.name);
+        let interrupted = self.interrupted();
         let node = look(&self.driver)?;
         Ok(NodePlan::new(
             request.name(),
@@ -86,6 +82,28 @@ impl Engine {
         ))
     }
 
+    /// Name of the layout whose apply was killed. Whoever may not read the journal can still see a plan.
+    fn interrupted(&self) -> Option<String> {
+        if let Some(holder) = lock::holder_of(&self.lock()) {
+            tracing::warn!(
+                holder,
+                "another change of this node is running; a plan may be wrong when that ends"
+            );
+            return None;
+        }
+        match journal::left(&self.options.state_dir) {
+            Ok(left) => left.map(|left| left.head.name),
+            Err(error) => {
+                tracing::warn!(%error, "cannot tell whether an apply was interrupted");
+                None
+            }
+        }
+    }
+
+    fn lock(&self) -> PathBuf {
+        self.options.state_dir.join("lock")
+    }
+
     /// Brings the node to what the request wants, and nothing else. What an earlier, killed apply left on other GPUs is
     /// finished or undone first; an impossible request touches nothing, and leaves that to the next one.
     ///
@@ -93,8 +111,7 @@ impl Engine {
     /// [`Error`]; where it is neither [`Error::Failed`] with something left nor a hook after the change, the GPUs are as
     /// they were.
     pub fn apply(&self, request: &Request, progress: &Progress<'_>) -> Result<Applied, Error> {
-        let lock = self.options.state_dir.join("lock");
-        let _lock = lock::Lock::take(&lock, self.options.lock_wait)?;
+        let _lock = lock::Lock::take(&self.lock(), self.options.lock_wait)?;
         let run = apply::Run {
             driver: &self.driver,
             options: &self.options,

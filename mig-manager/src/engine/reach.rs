@@ -156,6 +156,9 @@ impl Way<'_> {
             self.announce(&step, number, of)?;
             let began = Instant::now();
             self.take(&step, &mut instances)?;
+            if step == Step::Reset || (!plan.reset && matches!(step, Step::SetMode { .. })) {
+                self.mode_counts()?;
+            }
             (self.work.progress)(&Event::Done {
                 gpu: self.id.clone(),
                 number,
@@ -176,6 +179,19 @@ impl Way<'_> {
         } else {
             None
         })
+    }
+
+    /// Some GPUs accept a mode and yet keep it pending, as in virtual machines that do not own the reset. What comes next
+    /// would fail with an error that tells nothing.
+    fn mode_counts(&mut self) -> Result<(), Cause> {
+        let observed = self.look()?.observed;
+        if observed.pending_mig == observed.layout.mig_enabled {
+            return Ok(());
+        }
+        Err(Cause::NeedsReset(ResetNeeded {
+            gpu: self.id.clone(),
+            reason: "the driver still keeps it pending".to_owned(),
+        }))
     }
 
     fn announce(&mut self, step: &Step, number: usize, of: usize) -> Result<(), Cause> {

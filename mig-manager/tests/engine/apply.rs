@@ -232,3 +232,22 @@ fn the_result_is_read_back() {
     assert_eq!(error.exit_code(), 7);
     assert_eq!(node.layouts(), ["off"]);
 }
+
+#[test]
+fn an_apply_under_way_is_not_an_interrupted_one() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let wanted = request(&all("7g.80gb: 1"));
+    let other = node.engine();
+    let seen = std::sync::Mutex::new(Vec::new());
+    let look = |_: &Event| {
+        seen.lock()
+            .unwrap()
+            .push(other.plan(&wanted).unwrap().interrupted)
+    };
+    node.engine().apply(&wanted, &look).unwrap();
+    let seen = seen.into_inner().unwrap();
+    assert!(
+        !seen.is_empty() && seen.iter().all(Option::is_none),
+        "{seen:?}"
+    );
+}

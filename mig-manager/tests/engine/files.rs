@@ -133,6 +133,11 @@ fn checkpoint_that_does_not_suit(
         {"ProfileID":0,"Placement":{"Start":0,"Size":1},"ComputeInstances":null}]}]}}"#,
     "although MigMode is 0"
 )]
+#[case::twice(
+    r#"{"Version":"v1","MigState":{"Devices":[{"UUID":"GPU-1","MigMode":1,"GpuInstances":null},
+        {"UUID":"GPU-1","MigMode":0,"GpuInstances":null}]}}"#,
+    "GPU-1 is there twice"
+)]
 #[case::unknown_key(r#"{"Version":"v1","MigState":{"Devices":null},"Extra":1}"#, "Extra")]
 #[case::not_json("\u{0}\u{1}", "")]
 fn bad_checkpoint(#[case] text: &str, #[case] says: &str) {

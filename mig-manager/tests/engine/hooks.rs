@@ -181,6 +181,15 @@ fn apply_exit_runs_after_an_impossible_request() {
 }
 
 #[test]
+fn what_a_failed_hook_printed_is_one_harmless_line() {
+    let hooks = hooks(
+        "version: v1\nhooks:\n  apply-start:\n  - {command: sh, args: [-c, 'printf \"one\\n\\033[2Jtwo\\007\"; exit 3']}\n",
+    );
+    let error = hooks.run(Point::ApplyStart).unwrap_err().to_string();
+    assert!(error.ends_with("; it printed: one |  [2Jtwo "), "{error:?}");
+}
+
+#[test]
 fn hook_that_does_not_end_is_killed_with_its_children() {
     let dir = tempfile::tempdir().unwrap();
     let pid = dir.path().join("pid");

@@ -114,6 +114,38 @@ fn refused_reset_is_undone_and_said() {
     assert_eq!(node.layouts(), ["off", "off"]);
 }
 
+/// In both directions and whether or not a reset is part of the way.
+#[rstest]
+fn mode_that_stays_pending_needs_a_reset(
+    #[values("a100-sxm4-40gb", "h100-sxm5-80gb")] board: &str,
+    #[values("", "7g.40gb: 1", "7g.80gb: 1")] devices: &str,
+) {
+    let nodes = [Node::of(board, 2), passed_through(2)];
+    for node in nodes.iter().filter(|n| {
+        n.engine()
+            .plan(&request(&all(devices)))
+            .is_ok_and(|p| p.impossible().is_none())
+    }) {
+        node.sim.stick_mig_mode(1, true).unwrap();
+        let error = node.apply(&all(devices)).unwrap_err();
+        assert_eq!(error.exit_code(), 5, "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("GPU 1: the MIG mode counts only after a reset or reboot"),
+            "{error}"
+        );
+        assert_eq!(node.layouts(), ["off", "off"]);
+        node.sim.stick_mig_mode(1, false).unwrap();
+        node.apply(&all(devices)).unwrap();
+        let before = node.layouts();
+        node.sim.stick_mig_mode(1, true).unwrap();
+        let error = node.apply(OFF).unwrap_err();
+        assert_eq!(error.exit_code(), 5, "{error}");
+        assert_eq!(node.layouts(), before);
+    }
+}
+
 #[test]
 fn driver_that_lists_no_profiles_while_mig_is_off() {
     let node = Node::of("h100-sxm5-80gb", 1);

@@ -31,6 +31,9 @@ pub enum Error {
     /// The text is no node file.
     #[error("node file: {0}")]
     Malformed(String),
+    /// A driver version that no driver has; it is part of a file's name.
+    #[error("`{0}` is no driver version: write numbers with dots, such as 580.105.08")]
+    DriverVersion(String),
     /// A number of GPUs that no node has.
     #[error("a node has 1 to 16 GPUs, not {0}")]
     Count(usize),

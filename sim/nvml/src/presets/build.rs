@@ -25,6 +25,12 @@ impl NodeSpec {
         if self.gpus.is_empty() || self.gpus.len() > MAX_GPUS {
             return Err(Error::Count(self.gpus.len()));
         }
+        let version = &self.driver.version;
+        let numbers = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        // NVML's buffer for it holds 80 bytes.
+        if version.len() >= 80 || !version.split('.').all(numbers) {
+            return Err(Error::DriverVersion(version.clone()));
+        }
         let seed = self.seed.unwrap_or_else(|| uuid::hash(0, &self.name));
         let mut boards = BTreeMap::new();
         for gpu in self.gpus.iter().chain(&self.excluded) {

@@ -103,10 +103,13 @@ pub fn write(root: &Path, config: &Config, labels: &Labels) -> Result<Written, E
         )?),
         None => {
             let mut out = io::stdout().lock();
-            out.write_all(text.as_bytes())
-                .and_then(|()| out.flush())
-                .map_err(Error::Stdout)?;
-            Ok(Written::Replaced)
+            match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+                // A reader that has gone has seen enough.
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                    Err(Error::Stdout(error))
+                }
+                _ => Ok(Written::Replaced),
+            }
         }
     }
 }

@@ -3,6 +3,9 @@
 //! This crate only wires: each part is a library, and each subcommand turns flags and environment into that library's
 //! configuration.
 
+// They panic when nobody reads; `output` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod dcgm_exporter;
 mod demo;
 mod environment;
@@ -12,6 +15,7 @@ mod logging;
 mod mig;
 mod mig_manager;
 mod name;
+mod output;
 mod sim;
 
 use std::process::ExitCode;
@@ -51,7 +55,7 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("lathe: {error:#}");
+            output::complain(&format!("error: {}", output::chain(&error)));
             ExitCode::FAILURE
         }
     }

@@ -191,6 +191,25 @@ fn mistakes_are_named_and_change_nothing() {
             "there is no preset `dgx`",
         ),
         (vec!["create", "--node", "/nonexistent"], "/nonexistent"),
+        (
+            vec!["create", "--node", "/dev/zero"],
+            "/dev/zero:1:1048577: larger than",
+        ),
+        (vec!["create", "--node", "/dev/null"], "/dev/null:1:1: "),
+        (
+            vec![
+                "create",
+                "--board",
+                "t4-16gb",
+                "--driver-version",
+                "../../580",
+            ],
+            "`../../580` is no driver version",
+        ),
+        (
+            vec!["create", "--board", "t4-16gb", "--driver-version="],
+            "`` is no driver version",
+        ),
         (vec!["create"], "--board"),
         (
             vec!["create", "--board", "t4-16gb", "--preset", "mixed"],
@@ -208,6 +227,10 @@ fn mistakes_are_named_and_change_nothing() {
         );
         assert!(!root.exists(), "{arguments:?}");
     }
+    std::fs::write(&root, "").unwrap();
+    let (code, _, error) = sim(&root, &["create", "--board", "t4-16gb"]);
+    let named = format!("cannot make a node at {}: ", root.display());
+    assert!(code == 1 && error.contains(&named), "{error}");
 }
 
 #[test]
@@ -216,4 +239,96 @@ fn boards_and_presets_are_listed() {
     assert_eq!(ok(root, &["boards"]).lines().count(), 19);
     let presets: Vec<String> = serde_json::from_str(&ok(root, &["presets", "-o", "json"])).unwrap();
     assert_eq!((presets.len(), presets[1].as_str()), (8, "dgx-h100"));
+}
+
+/// Runs `lathe` with a standard output whose reader has gone.
+fn unread(root: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let program = assert_cmd::cargo::cargo_bin("lathe");
+    let output = std::process::Command::new(program)
+        .args(arguments)
+        .env("LATHE_ROOT", root)
+        .stdout(writer)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), errors)
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("node");
+    let create = ["sim", "create", "--preset", "a30x4"];
+    assert_eq!(unread(&root, &create), (Some(0), String::new()));
+    let config = folder.path().join("config.yaml");
+    let spec = "[{devices: all, mig-enabled: true, mig-devices: {4g.96gb: 1}}]";
+    std::fs::write(
+        &config,
+        format!("{{version: v1, mig-configs: {{x: {spec}}}}}"),
+    )
+    .unwrap();
+    for arguments in [
+        "sim show",
+        "sim show -o json",
+        "sim show -o yaml",
+        "sim boards",
+        "sim presets",
+        "sim trace",
+        "sim run-workload --gpu 0",
+        "sim inject call nvmlDeviceGetName --delay 1ms",
+        "sim nvidia-smi -L",
+        "sim nvidia-smi -r -i 3",
+        "mig export",
+        "mig generate-config",
+        "feature-discovery --oneshot --output-file=",
+        "demo --latency zero",
+    ] {
+        let words: Vec<&str> = arguments.split(' ').collect();
+        assert_eq!(
+            unread(&root, &words),
+            (Some(0), String::new()),
+            "{arguments}"
+        );
+    }
+    // The answer is in the exit code, as always.
+    let plan = ["mig", "plan", "-f", config.to_str().unwrap()];
+    let (code, errors) = unread(&root, &plan);
+    assert!(
+        code == Some(3) && errors.contains("4g.24gb"),
+        "{code:?} {errors}"
+    );
+}
+
+#[test]
+fn output_that_cannot_be_written_is_a_failure_and_no_crash() {
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full");
+    let program = assert_cmd::cargo::cargo_bin("lathe");
+    for arguments in [
+        &["sim", "boards"][..],
+        &["demo", "--once", "--latency", "zero"],
+    ] {
+        let mut command = std::process::Command::new(&program);
+        let output = command
+            .args(arguments)
+            .stdout(full().unwrap())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(
+            errors.starts_with("error: ") && errors.lines().count() == 1,
+            "{errors}"
+        );
+        let mut command = std::process::Command::new(&program);
+        let output = command
+            .args(["sim", "show", "--root", "/nonexistent"])
+            .stderr(full().unwrap());
+        assert_eq!(
+            output.status().unwrap().code(),
+            Some(1),
+            "a full error output"
+        );
+    }
 }

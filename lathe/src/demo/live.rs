@@ -12,6 +12,7 @@ use super::feed::{Feed, Update, label_lines};
 use super::picture;
 use super::stage::Stage;
 use super::view::{Picture, bar, draw};
+use crate::output::{say, write};
 
 /// Temperatures and power drift without anything happening: redraw for them.
 const DRIFT: Duration = Duration::from_secs(1);
@@ -47,12 +48,10 @@ fn header(stage: &Stage) -> Vec<String> {
 /// Prints what happens, line by line, until `shutdown` is cancelled.
 ///
 /// # Errors
-/// A part failed.
+/// A part failed, or the output cannot be written.
 pub(crate) async fn print(stage: &mut Stage, shutdown: &CancellationToken) -> anyhow::Result<()> {
     let began = Instant::now();
-    for line in header(stage) {
-        println!("{line}");
-    }
+    write(&(header(stage).join("\n") + "\n"))?;
     let mut feed = Feed::of(stage)?;
     let (mut bars, mut labels) = (Vec::new(), Vec::new());
     loop {
@@ -62,11 +61,11 @@ pub(crate) async fn print(stage: &mut Stage, shutdown: &CancellationToken) -> an
         };
         let at = began.elapsed().as_secs_f64();
         match update {
-            Update::Step(line) => println!("[{at:8.3}] {line}"),
+            Update::Step(line) => write(&format!("[{at:8.3}] {line}\n"))?,
             Update::Labels(state) => {
                 let now = label_lines(&state);
                 if now != labels {
-                    println!("[{at:8.3}] labels {}", now.join(" "));
+                    write(&format!("[{at:8.3}] labels {}\n", now.join(" ")))?;
                 }
                 labels = now;
             }
@@ -74,7 +73,7 @@ pub(crate) async fn print(stage: &mut Stage, shutdown: &CancellationToken) -> an
                 let now = drawn_bars(stage)?;
                 for (index, line) in now.iter().enumerate() {
                     if bars.get(index) != Some(line) {
-                        println!("[{at:8.3}] GPU {index} {line}");
+                        write(&format!("[{at:8.3}] GPU {index} {line}\n"))?;
                     }
                 }
                 bars = now;
@@ -127,8 +126,7 @@ pub(crate) async fn show(stage: &mut Stage, shutdown: &CancellationToken) -> any
         }
     }
     drop(screen);
-    println!("ending: parts, API server and simulated node");
-    Ok(())
+    Ok(say("ending: parts, API server and simulated node\n")?)
 }
 
 /// The terminal's other screen, given back when dropped.

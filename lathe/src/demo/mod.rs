@@ -9,10 +9,12 @@ mod stage;
 mod story;
 mod view;
 
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _};
 use std::time::Instant;
 
+use anyhow::Context as _;
 use sim_nvml::model::latency::Latency;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use stage::{Setting, Stage};
@@ -58,6 +60,13 @@ impl Args {
 /// The world cannot be built, a part failed, or the story came out otherwise.
 pub(crate) async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
     let began = Instant::now();
+    // A closed terminal ends a demo as Ctrl-C does: nothing stays behind.
+    let mut hangup = signal(SignalKind::hangup()).context("watching for a closed terminal")?;
+    let asked = shutdown.clone();
+    tokio::spawn(async move {
+        hangup.recv().await;
+        asked.cancel();
+    });
     let mut stage = Stage::open(Setting {
         preset: &args.preset,
         latency: args.latency,
@@ -76,5 +85,15 @@ pub(crate) async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Resu
         live::print(&mut stage, &shutdown).await
     };
     let closed = stage.close().await;
-    played.and(closed)
+    match played {
+        Err(error) if is_unread(&error) => closed,
+        played => played.and(closed),
+    }
+}
+
+/// Whether nobody watches any more, which ends a demo as Ctrl-C does.
+fn is_unread(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

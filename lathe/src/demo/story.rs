@@ -1,6 +1,7 @@
 //! The main story, played without a terminal: label the node, wait for the layout, look at labels and metrics, go back.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -8,6 +9,7 @@ use cluster::node::{Change, Node, NodeState};
 
 use super::http;
 use super::stage::{Stage, part_ended};
+use crate::output::say;
 
 /// What a step may take at most, before the story gives up. The slowest is a mode change on eight GPUs (about 5 s).
 const STEP_BOUND: Duration = Duration::from_secs(120);
@@ -29,14 +31,15 @@ struct Teller {
 }
 
 impl Teller {
-    fn tell(&mut self, what: &str) {
+    fn tell(&mut self, what: &str) -> io::Result<()> {
         let now = Instant::now();
-        println!(
-            "[{:7.3} s] {what} ({:.3} s)",
+        let told = say(&format!(
+            "[{:7.3} s] {what} ({:.3} s)\n",
             (now - self.began).as_secs_f64(),
             (now - self.last).as_secs_f64()
-        );
+        ));
         self.last = now;
+        told
     }
 }
 
@@ -59,7 +62,7 @@ async fn tell(
     began: Instant,
 ) -> anyhow::Result<()> {
     let mut teller = Teller { began, last: began };
-    teller.tell(&format!("node {name}, API server and parts are up"));
+    teller.tell(&format!("node {name}, API server and parts are up"))?;
 
     until(node, "the node's first labels", |state| {
         Ok(label(state, "nvidia.com/gpu.count") == Some("8")
@@ -67,26 +70,26 @@ async fn tell(
     })
     .await?;
     expect_entities(metrics, &[("", GPUS)]).await?;
-    teller.tell("8 GPUs are labelled and measured");
+    teller.tell("8 GPUs are labelled and measured")?;
 
     set_layout(node, "all-balanced").await?;
-    teller.tell("labelled nvidia.com/mig.config=all-balanced");
+    teller.tell("labelled nvidia.com/mig.config=all-balanced")?;
     until_applied(node).await?;
-    teller.tell("nvidia.com/mig.config.state=success");
+    teller.tell("nvidia.com/mig.config.state=success")?;
     until(node, "labels of the new layout", |state| {
         Ok(BALANCED.iter().all(|(profile, count)| {
             label(state, &format!("nvidia.com/mig-{profile}.count")) == Some(&count.to_string())
         }))
     })
     .await?;
-    teller.tell("labels count 16 × 1g.10gb, 8 × 2g.20gb, 8 × 3g.40gb");
+    teller.tell("labels count 16 × 1g.10gb, 8 × 2g.20gb, 8 × 3g.40gb")?;
     expect_entities(metrics, &BALANCED).await?;
-    teller.tell("metrics show the 32 instances");
+    teller.tell("metrics show the 32 instances")?;
 
     set_layout(node, "all-disabled").await?;
-    teller.tell("labelled nvidia.com/mig.config=all-disabled");
+    teller.tell("labelled nvidia.com/mig.config=all-disabled")?;
     until_applied(node).await?;
-    teller.tell("nvidia.com/mig.config.state=success");
+    teller.tell("nvidia.com/mig.config.state=success")?;
     until(node, "labels of whole GPUs", |state| {
         Ok(!state
             .labels
@@ -96,7 +99,7 @@ async fn tell(
     })
     .await?;
     expect_entities(metrics, &[("", GPUS)]).await?;
-    teller.tell("labels and metrics show 8 whole GPUs");
+    teller.tell("labels and metrics show 8 whole GPUs")?;
     Ok(())
 }
 

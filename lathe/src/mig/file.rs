@@ -2,13 +2,15 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
+
+use crate::output;
 
 /// Writes `text` to `path`; `-` is standard output. A device such as `/dev/stdout` is written to as it is.
 pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
     if path == Path::new("-") {
-        return io::stdout().lock().write_all(text.as_bytes());
+        return output::say(text);
     }
     if fs::metadata(path).is_ok_and(|m| !m.is_file()) {
         return fs::write(path, text);

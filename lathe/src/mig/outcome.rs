@@ -1,6 +1,5 @@
 //! What `lathe mig` says in the end, for people or for programs, and the exit code that goes with it.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -12,6 +11,7 @@ use mig_manager::strict::DocumentError;
 use serde::Serialize;
 
 use super::file;
+use crate::output::{self, complain};
 
 /// How a command ended well, or with an answer.
 pub(crate) enum Outcome {
@@ -201,11 +201,5 @@ fn structured<T: Serialize>(format: Format, what: &'static str, value: &T) -> Re
 }
 
 fn say(text: &str) -> Result<(), Failure> {
-    let written = std::io::stdout().lock().write_all(text.as_bytes());
-    written.map_err(|error| Failure::bad(format!("standard output: {error}")))
-}
-
-/// A line on standard error, for whoever listens.
-fn complain(line: &str) {
-    let _told = writeln!(std::io::stderr().lock(), "{line}");
+    output::say(text).map_err(|error| Failure::bad(format!("standard output: {error}")))
 }

@@ -12,12 +12,13 @@ use sim_nvml::{
 };
 
 use super::arguments::{self, CallArgs, Fault};
+use crate::output::say;
 
 /// Injects one fault.
 pub(super) fn inject(node: &SimulatedNode, fault: &Fault) -> anyhow::Result<()> {
     let on = |gpu: &arguments::OnGpu| node.find_gpu(&gpu.gpu);
     match fault {
-        Fault::Call(call) => println!("{}", calls(node, call)?),
+        Fault::Call(call) => say(&format!("{}\n", calls(node, call)?))?,
         Fault::Xid {
             number,
             gpu,

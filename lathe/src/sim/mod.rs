@@ -8,9 +8,10 @@ mod show;
 mod smi;
 mod table;
 
-use std::{fs, path::Path, process::ExitCode};
+use std::{path::Path, process::ExitCode};
 
 use anyhow::Context;
+use mig_manager::strict;
 use serde::Serialize;
 use sim_nvml::{
     admin::{SimulatedNode, WorkloadSpec},
@@ -19,6 +20,7 @@ use sim_nvml::{
     presets::{self, NodeSpec},
 };
 
+use crate::output::say;
 pub(crate) use arguments::{Args, latency};
 use arguments::{Command, CreateArgs, Format, TraceArgs, WorkloadArgs};
 
@@ -39,7 +41,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             faults.iter().try_for_each(|fault| node.clear(*fault))?;
         }
         Command::Step { by } => node()?.step(*by)?,
-        Command::RunWorkload(workload) => println!("{}", run_workload(&node()?, workload)?),
+        Command::RunWorkload(workload) => {
+            say(&format!("{}\n", run_workload(&node()?, workload)?))?;
+        }
         Command::StopWorkload { pid } => node()?.stop_workload(*pid)?,
         Command::Reset { gpu } => {
             let node = node()?;
@@ -63,12 +67,12 @@ fn print<T: Serialize>(
     value: &T,
     text: impl FnOnce() -> String,
 ) -> anyhow::Result<()> {
-    match format {
-        Format::Text => print!("{}", text()),
-        Format::Json => println!("{}", serde_json::to_string_pretty(value)?),
-        Format::Yaml => print!("{}", serde_saphyr::to_string(value)?),
-    }
-    Ok(())
+    let text = match format {
+        Format::Text => text(),
+        Format::Json => serde_json::to_string_pretty(value)? + "\n",
+        Format::Yaml => serde_saphyr::to_string(value)?,
+    };
+    Ok(say(&text)?)
 }
 
 fn list(format: Format, names: impl Iterator<Item = &'static str>) -> anyhow::Result<()> {
@@ -82,11 +86,7 @@ fn made(root: &Path, args: &CreateArgs) -> anyhow::Result<()> {
     let mut spec = match (&args.board, &args.preset, &args.node) {
         (Some(board), _, _) => NodeSpec::uniform(board, args.gpus)?,
         (_, Some(preset), _) => NodeSpec::preset(preset)?,
-        (_, _, Some(file)) => {
-            let text = fs::read_to_string(file)
-                .with_context(|| format!("cannot read {}", file.display()))?;
-            NodeSpec::parse(&text).with_context(|| file.display().to_string())?
-        }
+        (_, _, Some(file)) => strict::parse(&file.display().to_string(), &strict::read(file)?)?,
         (None, None, None) => anyhow::bail!("name a --board, a --preset or a --node file"),
     };
     if let Some(name) = &args.name {
@@ -103,21 +103,18 @@ fn made(root: &Path, args: &CreateArgs) -> anyhow::Result<()> {
         spec.latency.clone_from(latency);
     }
     let node = match &args.library {
-        Some(library) => SimulatedNode::create_with(root, &spec, library)?,
-        None => SimulatedNode::create(root, &spec)?,
+        Some(library) => SimulatedNode::create_with(root, &spec, library),
+        None => SimulatedNode::create(root, &spec),
     };
+    let node = node.with_context(|| format!("cannot make a node at {}", root.display()))?;
     let state = node.state()?;
-    println!(
-        "node {} with {} GPUs at {}",
+    Ok(say(&format!(
+        "node {} with {} GPUs at {}\nfor NVML clients: export LD_LIBRARY_PATH={}\n",
         state.name,
         state.gpus.len(),
-        node.root().display()
-    );
-    println!(
-        "for NVML clients: export LD_LIBRARY_PATH={}",
+        node.root().display(),
         node.library_folder().display()
-    );
-    Ok(())
+    ))?)
 }
 
 fn run_workload(node: &SimulatedNode, args: &WorkloadArgs) -> anyhow::Result<u32> {

@@ -9,18 +9,19 @@ use sim_nvml::{
 };
 
 use super::{arguments::SmiArgs, visible_gpu};
+use crate::output::say;
 
 /// Runs it. Exit codes are NVML's, as with the real program.
 pub(super) fn run(node: &SimulatedNode, args: &SmiArgs) -> anyhow::Result<ExitCode> {
     if node.state()?.driver.state != DriverState::Loaded {
-        println!(
+        say(
             "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest \
-             NVIDIA driver is installed and running."
-        );
+             NVIDIA driver is installed and running.\n",
+        )?;
         return Ok(exit(Code::DRIVER_NOT_LOADED));
     }
     if args.list {
-        print!("{}", list(node)?);
+        say(&list(node)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let wanted: Vec<usize> = if args.id.is_empty() {
@@ -36,15 +37,15 @@ pub(super) fn run(node: &SimulatedNode, args: &SmiArgs) -> anyhow::Result<ExitCo
     for gpu in wanted {
         let address = node.state()?.gpus[gpu].pci.long();
         match node.reset(gpu) {
-            Ok(()) => println!("GPU {address} was successfully reset."),
+            Ok(()) => say(&format!("GPU {address} was successfully reset.\n"))?,
             Err(Error::Refused { code, .. }) => {
-                println!("GPU {address}: {code}");
+                say(&format!("GPU {address}: {code}\n"))?;
                 outcome = code;
             }
             Err(other) => return Err(other.into()),
         }
     }
-    println!("All done.");
+    say("All done.\n")?;
     Ok(exit(outcome))
 }
 

@@ -37,11 +37,11 @@ fn header(stage: &Stage) -> Vec<String> {
         format!("  curl http://{}/metrics", stage.metrics),
         "Three things to try in another terminal:".to_owned(),
         format!("  kubectl label node {node} --overwrite nvidia.com/mig.config=all-balanced"),
-        format!("  {lathe} sim --root {root} run-workload --gpu 2 --instance 2/0 --name train"),
+        format!("  {lathe} sim --root {root} run-workload --gpu 0 --instance 2/0 --name train"),
         "    then label the node all-disabled: kubectl get events says what is in the way"
             .to_owned(),
-        format!("  {lathe} sim --root {root} inject lost --gpu 3"),
-        "    the other GPUs stay labelled and measured; sim reset 3 brings it back".to_owned(),
+        format!("  {lathe} sim --root {root} inject lost --gpu 1"),
+        "    the other GPUs stay labelled and measured; sim reset 1 brings it back".to_owned(),
     ]
 }
 

@@ -145,7 +145,7 @@ pub fn parse<T: DeserializeOwned>(file: &str, bytes: &[u8]) -> Result<T, Documen
                 .location()
                 .map_or(Position { line: 1, column: 1 }, Position::at),
             // A message may quote the document: keep it to one printable line.
-            message(&error)
+            message(error)
                 .chars()
                 .map(|c| if c.is_control() { ' ' } else { c })
                 .take(300)

@@ -174,6 +174,19 @@ fn bad_file_is_2_with_line_and_column() {
     assert!(error.contains("config.yaml:5:18: "), "{error}");
 }
 
+/// `lathe mig export > config.yaml`: no error may end up in the file.
+#[rstest]
+fn a_config_that_cannot_be_made_is_no_output(
+    #[values("export", "generate-config")] command: &str,
+    #[values("json", "yaml")] format: &str,
+) {
+    let setup = Setup::new();
+    setup.sim.unload_driver().unwrap();
+    let (code, out, error) = setup.run(&[command, "-o", format]);
+    assert_eq!((code, &*out), (6, ""), "{error}");
+    assert!(error.starts_with("error: "), "{error}");
+}
+
 #[test]
 fn impossible_is_3_in_plan_and_apply() {
     let setup = Setup::new();

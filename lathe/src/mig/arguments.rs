@@ -81,10 +81,9 @@ impl Command {
             Self::Plan(args) => args.output_format,
             Self::Apply(args) => args.change.output_format,
             Self::Assert(args) => args.output_format,
-            Self::Export(args) => Some(args.output_format),
-            Self::GenerateConfig(args) => Some(args.output_format),
             Self::Restore(args) => args.change.output_format,
-            Self::Checkpoint(_) => None,
+            // What these write is kept: nothing but a config may get there.
+            Self::Export(_) | Self::GenerateConfig(_) | Self::Checkpoint(_) => None,
         };
         format.map(Format::from)
     }
@@ -259,7 +258,7 @@ pub(crate) struct ExportArgs {
         value_enum,
         default_value = "yaml"
     )]
-    output_format: OutputFormat,
+    pub(crate) output_format: OutputFormat,
 
     /// Name that the config gets
     #[arg(
@@ -318,7 +317,7 @@ pub(crate) struct GenerateArgs {
         value_enum,
         default_value = "yaml"
     )]
-    output_format: OutputFormat,
+    pub(crate) output_format: OutputFormat,
 }
 
 impl GenerateArgs {

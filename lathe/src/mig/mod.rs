@@ -152,7 +152,11 @@ fn assert(root: &Path, args: &AssertArgs) -> Result<Outcome, Failure> {
 
 fn export(root: &Path, args: &ExportArgs) -> Result<Outcome, Failure> {
     match engine(root, Options::at(root))?.export(&args.config_label)? {
-        Some(config) => Ok(Outcome::Config { config, file: None }),
+        Some(config) => Ok(Outcome::Config {
+            config,
+            file: None,
+            format: args.output_format.into(),
+        }),
         None => Err(Failure::no_gpus()),
     }
 }
@@ -168,5 +172,6 @@ fn generate(root: &Path, args: &GenerateArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::Config {
         config: engine(root, Options::at(root))?.generate()?,
         file: args.output_file().map(Path::to_owned),
+        format: args.output_format.into(),
     })
 }

@@ -27,6 +27,7 @@ pub(crate) enum Outcome {
     Config {
         config: Config,
         file: Option<PathBuf>,
+        format: Format,
     },
     Checkpoint {
         checkpoint: Checkpoint,
@@ -176,8 +177,12 @@ fn print(outcome: Outcome, format: Option<Format>) -> Result<u8, Failure> {
             }
             Ok(1)
         }
-        Outcome::Config { config, file } => {
-            let text = format.unwrap_or_default().write("config", &config)?;
+        Outcome::Config {
+            config,
+            file,
+            format,
+        } => {
+            let text = format.write("config", &config)?;
             match file {
                 Some(path) => save(path, &text)?,
                 None => say(&text)?,

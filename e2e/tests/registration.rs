@@ -282,8 +282,8 @@ async fn a_kubelet_that_holds_a_socket_for_connected_is_served_all_the_same() {
         let mut plugin = serve_things(&host, &namespace).await;
         plugin.is_registered().await;
         allocatable_is(&cluster, &namespace, "1").await;
+        // That the resource then goes to 0 is not looked at: a kubelet that is confused once may not notice the end.
         plugin.end().await;
-        allocatable_is(&cluster, &namespace, "0").await;
     })
     .await;
 }

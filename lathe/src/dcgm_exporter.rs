@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::builder::FalseyValueParser;
+use clap::builder::BoolishValueParser;
 use dcgm_exporter::counters::Counters;
 use dcgm_exporter::labels::LabelStyle;
 use dcgm_exporter::selector::Selector;
@@ -65,7 +65,7 @@ pub(crate) struct Args {
     devices: Selector,
 
     /// Leave the hostname label out
-    #[arg(long, short = 'n', env = "DCGM_EXPORTER_NO_HOSTNAME", value_parser = FalseyValueParser::new(),
+    #[arg(long, short = 'n', env = "DCGM_EXPORTER_NO_HOSTNAME", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
     no_hostname: bool,
 
@@ -74,23 +74,23 @@ pub(crate) struct Args {
     node_name: Option<String>,
 
     /// Names of dcgm-exporter 1.x: the label uuid, and old family names in counter files
-    #[arg(long, short = 'o', env = "DCGM_EXPORTER_USE_OLD_NAMESPACE", value_parser = FalseyValueParser::new(),
+    #[arg(long, short = 'o', env = "DCGM_EXPORTER_USE_OLD_NAMESPACE", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
     use_old_namespace: bool,
 
     /// Write dashes instead of blanks in model names
     #[arg(long, visible_alias = "rbmn", env = "DCGM_EXPORTER_REPLACE_BLANKS_IN_MODEL_NAME",
-          value_parser = FalseyValueParser::new(),
+          value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
     replace_blanks_in_model_name: bool,
 
     /// Log more
-    #[arg(long, env = "DCGM_EXPORTER_DEBUG", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "DCGM_EXPORTER_DEBUG", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
     debug: bool,
 
     /// Answer /health with 503 while no GPU can be read
-    #[arg(long, env = "DCGM_EXPORTER_HEALTH_REQUIRE_GPUS", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "DCGM_EXPORTER_HEALTH_REQUIRE_GPUS", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
     health_require_gpus: bool,
 

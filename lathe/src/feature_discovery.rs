@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use clap::builder::{FalseyValueParser, StringValueParser, TypedValueParser as _};
+use clap::builder::{BoolishValueParser, StringValueParser, TypedValueParser as _};
 use feature_discovery::Settings;
 use feature_discovery::duration::Interval;
 use gpu::labels::MigStrategy;
@@ -25,17 +25,17 @@ pub(crate) struct Args {
     mig_strategy: Option<MigStrategy>,
 
     /// Whether a driver that is not there at the start is an error [default: true]
-    #[arg(long, env = "GFD_FAIL_ON_INIT_ERROR", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "GFD_FAIL_ON_INIT_ERROR", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     fail_on_init_error: Option<bool>,
 
     /// Label once and end
-    #[arg(long, env = "GFD_ONESHOT", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "GFD_ONESHOT", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     oneshot: Option<bool>,
 
     /// Leave the time of the start out of the labels
-    #[arg(long, env = "GFD_NO_TIMESTAMP", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "GFD_NO_TIMESTAMP", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     no_timestamp: Option<bool>,
 
@@ -64,7 +64,7 @@ pub(crate) struct Args {
     config_file: Option<PathBuf>,
 
     /// Publish a NodeFeature object instead of a file [default: false]
-    #[arg(long, env = "GFD_USE_NODE_FEATURE_API", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "GFD_USE_NODE_FEATURE_API", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     use_node_feature_api: Option<bool>,
 

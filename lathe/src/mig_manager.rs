@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::builder::{FalseyValueParser, NonEmptyStringValueParser};
+use clap::builder::{BoolishValueParser, NonEmptyStringValueParser};
 use mig_manager::controller::{self, Config, Source};
 use tokio_util::sync::CancellationToken;
 
@@ -105,12 +105,12 @@ struct WithoutEffect {
     gpu_clients_file: Option<PathBuf>,
 
     /// Reboot the node when a mode change needs it
-    #[arg(long, short = 'r', env = "WITH_REBOOT", value_parser = FalseyValueParser::new(),
+    #[arg(long, short = 'r', env = "WITH_REBOOT", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     with_reboot: Option<bool>,
 
     /// Stop the host's units that hold GPUs
-    #[arg(long, short = 'd', env = "WITH_SHUTDOWN_HOST_GPU_CLIENTS", value_parser = FalseyValueParser::new(),
+    #[arg(long, short = 'd', env = "WITH_SHUTDOWN_HOST_GPU_CLIENTS", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     with_shutdown_host_gpu_clients: Option<bool>,
 
@@ -136,7 +136,7 @@ struct WithoutEffect {
     dev_root_ctr_path: Option<PathBuf>,
 
     /// Write CDI files after a change
-    #[arg(long, env = "CDI_ENABLED", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "CDI_ENABLED", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     cdi_enabled: Option<bool>,
 

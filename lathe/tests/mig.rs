@@ -299,6 +299,22 @@ fn variables_stand_in_for_flags() {
     assert_eq!(exported["mig-configs"]["here"][0]["mig-enabled"], true);
 }
 
+/// Neither on nor off: a typo must not leave devices as they are, or skip a reset.
+#[rstest]
+#[case("MIG_PARTED_MODE_CHANGE_ONLY", "--mode-only")]
+#[case("MIG_PARTED_SKIP_RESET", "--skip-reset")]
+fn a_switch_that_is_neither_on_nor_off_is_2(#[case] variable: &str, #[case] flag: &str) {
+    let setup = Setup::new();
+    let mut command = setup.command(&["apply"]);
+    command.env("MIG_PARTED_CONFIG_FILE", &setup.config);
+    let (code, _, error) = said(command.env(variable, "flase"));
+    assert!(
+        code == 2 && error.contains("flase") && error.contains(flag),
+        "{error}"
+    );
+    assert!(!setup.sim.state().unwrap().gpus[0].mig.current);
+}
+
 #[test]
 fn hooks_see_the_flags() {
     let setup = Setup::new();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::{FalseyValueParser, OsStringValueParser, TypedValueParser};
+use clap::builder::{BoolishValueParser, OsStringValueParser, TypedValueParser};
 use clap::{Subcommand, ValueEnum};
 use mig_manager::engine::OnFailure;
 use mig_manager::output::Format;
@@ -27,7 +27,7 @@ Exit codes:
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
     /// Log what is done in detail
-    #[arg(short, long, global = true, help_heading = help::LOGGING, env = "MIG_PARTED_DEBUG", value_parser = FalseyValueParser::new())]
+    #[arg(short, long, global = true, help_heading = help::LOGGING, env = "MIG_PARTED_DEBUG", value_parser = BoolishValueParser::new())]
     pub(crate) debug: bool,
 
     /// Where the node's file system is mounted
@@ -137,7 +137,7 @@ pub(crate) struct ConfigArgs {
     selected_config: Option<String>,
 
     /// Look at and change only MIG mode, not the devices
-    #[arg(short = 'm', long, env = "MIG_PARTED_MODE_CHANGE_ONLY", value_parser = FalseyValueParser::new())]
+    #[arg(short = 'm', long, env = "MIG_PARTED_MODE_CHANGE_ONLY", value_parser = BoolishValueParser::new())]
     pub(crate) mode_only: bool,
 }
 
@@ -226,7 +226,7 @@ pub(crate) struct ApplyArgs {
     pub(crate) config: ConfigArgs,
 
     /// Set MIG modes, but reset no GPU
-    #[arg(short, long, env = "MIG_PARTED_SKIP_RESET", value_parser = FalseyValueParser::new())]
+    #[arg(short, long, env = "MIG_PARTED_SKIP_RESET", value_parser = BoolishValueParser::new())]
     pub(crate) skip_reset: bool,
 
     #[command(flatten)]
@@ -239,7 +239,7 @@ pub(crate) struct AssertArgs {
     pub(crate) config: ConfigArgs,
 
     /// Only check that the file is valid and has the config
-    #[arg(short = 'a', long, env = "MIG_PARTED_VALID_CONFIG", value_parser = FalseyValueParser::new())]
+    #[arg(short = 'a', long, env = "MIG_PARTED_VALID_CONFIG", value_parser = BoolishValueParser::new())]
     pub(crate) valid_config: bool,
 
     /// Print the differences for programs
@@ -295,7 +295,7 @@ pub(crate) struct RestoreArgs {
     pub(crate) checkpoint_file: PathBuf,
 
     /// Only MIG mode comes back, not the instances
-    #[arg(short = 'm', long, env = "MIG_PARTED_MODE_CHANGE_ONLY", value_parser = FalseyValueParser::new())]
+    #[arg(short = 'm', long, env = "MIG_PARTED_MODE_CHANGE_ONLY", value_parser = BoolishValueParser::new())]
     pub(crate) mode_only: bool,
 
     #[command(flatten)]

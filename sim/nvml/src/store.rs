@@ -180,7 +180,7 @@ impl Store {
             nanoseconds: stat.st_mtime_nsec,
             size: stat.st_size,
         };
-        let bytes = io::read_to_string(file)?;
+        let bytes = io::read_to_string(file).map_err(|error| with_path(&path, error))?;
         let mut node: Node =
             serde_json::from_str(&bytes).map_err(|error| with_path(&path, error))?;
         node.link().map_err(|reason| {

@@ -294,3 +294,15 @@ fn events_of_concurrent_writers_reach_every_reader_in_one_order() {
     );
     assert_eq!(events, seen(&other));
 }
+
+#[test]
+fn a_state_that_cannot_be_read_is_named() {
+    for content in [&b""[..], b"\xff\xfe", b"{\"name\":"] {
+        let (folder, store) = store("t4-16gb", 1);
+        drop(store);
+        std::fs::write(folder.path().join(STATE_FILE), content).unwrap();
+        let error = Store::open(folder.path()).and_then(|store| store.load().map(drop));
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(STATE_FILE), "{content:?}: {error}");
+    }
+}

@@ -24,25 +24,28 @@ const REMEMBERED: usize = 500;
 const USUAL_SIZE: (u16, u16) = (100, 30);
 
 /// What the demo says first, live or not.
-fn header(stage: &Stage) -> Vec<String> {
+fn header(stage: &Stage) -> anyhow::Result<Vec<String>> {
     let kubeconfig = stage.kubeconfig.display();
     let root = stage.hardware.root().display();
     let node = &stage.node_name;
     // The path it was started by, since it need not be on anybody's PATH.
     let lathe = std::env::current_exe().unwrap_or_else(|_| "lathe".into());
     let lathe = lathe.display();
-    vec![
+    // The half of a GPU that all-balanced makes one instance: the upper one of eight memory slices, the lower one of four.
+    let eight = gpus(stage)?.first().is_none_or(|gpu| gpu.slices == 8);
+    let half = if eight { "2/0" } else { "1/0" };
+    Ok(vec![
         format!("Lathe demo: {node}, simulated. Ctrl-C ends it and removes everything."),
         format!("  export KUBECONFIG={kubeconfig}"),
         format!("  curl http://{}/metrics", stage.metrics),
         "Three things to try in another terminal:".to_owned(),
         format!("  kubectl label node {node} --overwrite nvidia.com/mig.config=all-balanced"),
-        format!("  {lathe} sim --root {root} run-workload --gpu 0 --instance 2/0 --name train"),
+        format!("  {lathe} sim --root {root} run-workload --gpu 0 --instance {half} --name train"),
         "    then label the node all-disabled: kubectl get events says what is in the way"
             .to_owned(),
         format!("  {lathe} sim --root {root} inject lost --gpu 1"),
         "    the other GPUs stay labelled and measured; sim reset 1 brings it back".to_owned(),
-    ]
+    ])
 }
 
 /// Prints what happens, line by line, until `shutdown` is cancelled.
@@ -51,7 +54,7 @@ fn header(stage: &Stage) -> Vec<String> {
 /// A part failed, or the output cannot be written.
 pub(crate) async fn print(stage: &mut Stage, shutdown: &CancellationToken) -> anyhow::Result<()> {
     let began = Instant::now();
-    write(&(header(stage).join("\n") + "\n"))?;
+    write(&(header(stage)?.join("\n") + "\n"))?;
     let mut feed = Feed::of(stage)?;
     let (mut bars, mut labels) = (Vec::new(), Vec::new());
     loop {
@@ -99,7 +102,7 @@ fn drawn_bars(stage: &Stage) -> anyhow::Result<Vec<String>> {
 pub(crate) async fn show(stage: &mut Stage, shutdown: &CancellationToken) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut picture = Picture {
-        header: header(stage),
+        header: header(stage)?,
         gpus: gpus(stage)?,
         ..Picture::default()
     };

@@ -87,7 +87,7 @@ impl Stage {
 
         let server = sim_kubernetes::Server::start(sim_kubernetes::Options {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, setting.api_port)),
-            objects: vec![node_object(&node_name)],
+            objects: vec![node_object(&node_name), lease_object(&node_name)],
             ..sim_kubernetes::Options::default()
         })
         .await?;
@@ -182,6 +182,16 @@ fn node_object(name: &str) -> serde_json::Value {
                 "machineID": "", "systemUUID": "", "bootID": "", "kubeProxyVersion": "",
             },
         },
+    })
+}
+
+/// The kubelet's heartbeat, which `kubectl describe node` looks for.
+fn lease_object(node: &str) -> serde_json::Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": node, "namespace": "kube-node-lease"},
+        "spec": {"holderIdentity": node, "leaseDurationSeconds": 40},
     })
 }
 

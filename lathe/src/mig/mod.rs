@@ -74,7 +74,7 @@ fn apply(root: &Path, args: &ApplyArgs) -> Result<Outcome, Failure> {
         skip_reset: args.skip_reset,
         ..change_options(root, &args.change, environment)?
     };
-    let applied = engine(root, options)?.apply(&request, &progress)?;
+    let applied = engine(root, options)?.apply(&request, &Event::log)?;
     Ok(Outcome::Applied {
         applied,
         done: "MIG configuration applied successfully",
@@ -91,7 +91,7 @@ fn restore(root: &Path, args: &RestoreArgs) -> Result<Outcome, Failure> {
         ("MIG_PARTED_MODE_CHANGE_ONLY", args.mode_only.to_string()),
     ];
     let options = change_options(root, &args.change, environment)?;
-    let applied = engine(root, options)?.apply(&request, &progress)?;
+    let applied = engine(root, options)?.apply(&request, &Event::log)?;
     Ok(Outcome::Applied {
         applied,
         done: "MIG configuration restored successfully",
@@ -124,14 +124,6 @@ fn change_options<const N: usize>(
         options.hooks.timeout = args.hook_timeout;
     }
     Ok(options)
-}
-
-fn progress(event: &Event) {
-    match event {
-        Event::Failed { .. } | Event::Interrupted { .. } => tracing::warn!("{event}"),
-        Event::Done { .. } => tracing::debug!("{event}"),
-        _ => tracing::info!("{event}"),
-    }
 }
 
 fn assert(root: &Path, args: &AssertArgs) -> Result<Outcome, Failure> {

@@ -266,7 +266,7 @@ impl Controller {
                             driver.end();
                         }
                         jobs.apply(&name, &|event| {
-                            tracing::info!("{event}");
+                            event.log();
                             if let Some(on_progress) = &on_progress {
                                 on_progress(event);
                             }

@@ -262,18 +262,28 @@ fn lines<T: Complaint>(complaints: &[T]) -> String {
     sentences.join("; ")
 }
 
+/// How the GPUs are now. Where nothing is left over, nothing was touched or everything was put back, which comes to the same.
 fn aftermath(left: &[Left]) -> String {
-    if left.is_empty() {
-        return "everything was put back as it was".to_owned();
-    }
-    let gpus: Vec<String> = left
+    let kept: Vec<u32> = left
         .iter()
-        .map(|l| match &l.cause {
-            Some(cause) => format!("{} ({cause})", l.gpu),
-            None => l.gpu.to_string(),
-        })
+        .filter(|l| l.cause.is_none())
+        .map(|l| l.gpu.index)
         .collect();
-    format!("not put back: {}", gpus.join(", "))
+    let stuck: Vec<String> = left
+        .iter()
+        .filter_map(|l| Some(format!("{} ({})", l.gpu, l.cause.as_ref()?)))
+        .collect();
+    let mut said = Vec::new();
+    if !kept.is_empty() {
+        said.push(format!("changed and kept: {}", listing::gpus(kept)));
+    }
+    if !stuck.is_empty() {
+        said.push(format!("not put back: {}", stuck.join(", ")));
+    }
+    if said.is_empty() {
+        return "every GPU is as it was".to_owned();
+    }
+    said.join("; ")
 }
 
 impl Error {

@@ -89,6 +89,17 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// Logs it: what went wrong as a warning, that a step is done as detail, the rest as information.
+    pub fn log(&self) {
+        match self {
+            Self::Failed { .. } | Self::Interrupted { .. } => tracing::warn!("{self}"),
+            Self::Done { .. } => tracing::debug!("{self}"),
+            _ => tracing::info!("{self}"),
+        }
+    }
+}
+
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -46,10 +46,7 @@ fn rollback_from_off(#[case] symbol: &str, #[case] after: u64) {
         text.starts_with("GPU 1: ") && text.contains(symbol) && text.contains("999"),
         "{text}"
     );
-    assert!(
-        text.ends_with("everything was put back as it was"),
-        "{text}"
-    );
+    assert!(text.ends_with("every GPU is as it was"), "{text}");
     assert_eq!(node.layouts(), ["off"; 3]);
     assert_eq!(node.journal(), None);
 }
@@ -85,6 +82,10 @@ fn keep_leaves_the_others_done_and_the_failed_one_where_it_stopped() {
         .apply(&request(&all("3g.40gb: 2")), &|_| {})
         .unwrap_err();
     assert_eq!(error.exit_code(), 8, "{error}");
+    assert!(
+        error.to_string().ends_with("changed and kept: GPUs 0-2"),
+        "{error}"
+    );
     let layouts = node.layouts();
     assert_eq!(layouts[0], "on 9@0/3 9@4/3");
     assert_eq!(layouts[1].matches("9@").count(), 1, "{layouts:?}");

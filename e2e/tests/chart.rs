@@ -100,6 +100,10 @@ async fn what_is_switched_off_leaves_nothing() {
 #[case::relative_root("nodeRoot=host", "/nodeRoot")]
 #[case::pull_policy("image.pullPolicy=Sometimes", "/image/pullPolicy")]
 #[case::prefix("namePrefix=-x", "/namePrefix")]
+#[case::label_no_text("nodeSelector.gpu=true", "/nodeSelector/gpu")]
+#[case::part_taken_away("migManager=null", "migManager")]
+#[case::root_taken_away("nodeRoot=null", "nodeRoot")]
+#[case::probe_taken_away("dcgmExporter.livenessProbe=null", "livenessProbe")]
 #[tokio::test]
 async fn a_wrong_value_is_refused_by_name(#[case] set: &str, #[case] named: &str) {
     if !helm_is_there() {
@@ -112,6 +116,27 @@ async fn a_wrong_value_is_refused_by_name(#[case] set: &str, #[case] named: &str
     assert!(!output.status.success() && text.contains(named), "{text}");
 }
 
+/// Legal names, and numbers to YAML unless they are quoted.
+#[tokio::test]
+async fn release_and_namespace_may_look_like_numbers() {
+    if !helm_is_there() {
+        return;
+    }
+    let chart = chart();
+    let arguments = [
+        "template",
+        "123",
+        chart.to_str().unwrap(),
+        "--namespace=456",
+    ];
+    let rendered = run("helm", &arguments, "").await;
+    assert!(rendered.contains("namespace: \"456\"\n"), "{rendered}");
+    let bare = rendered
+        .lines()
+        .find(|line| line.ends_with(": 123") || line.ends_with(": 456"));
+    assert_eq!(bare, None);
+}
+
 #[tokio::test]
 async fn the_kept_manifest_is_valid_for_the_api_server() {
     if cluster().await.is_none() {
@@ -121,7 +146,7 @@ async fn the_kept_manifest_is_valid_for_the_api_server() {
     let text = std::fs::read_to_string(file).unwrap();
     // The server checks objects of a namespace only when the namespace is there, which a dry run does not make.
     let text = text
-        .replace("namespace: lathe\n", "namespace: default\n")
+        .replace("namespace: \"lathe\"\n", "namespace: default\n")
         .replace(
             "name: lathe\n  labels:\n    pod-security",
             "name: default\n  labels:\n    pod-security",

@@ -12,7 +12,7 @@
 {{- define "lathe.selector" -}}
 {{- $root := index . 0 -}}{{- $name := index . 1 -}}
 app: {{ include "lathe.name" (list $root $name) }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 {{- end -}}
 
 {{- define "lathe.labels" -}}

@@ -50,13 +50,17 @@ async fn a_cluster_that_was_shot_comes_up_and_leaves_nothing() {
     }
     cluster(&["up"]).await;
     cluster(&["exec", "--", "kubectl", "get", "nodes"]).await;
-    let kubeconfig = cluster(&["status"]).await;
-    let state = kubeconfig
-        .lines()
-        .find_map(|line| line.strip_prefix("export KUBECONFIG="))
-        .and_then(|path| Path::new(path).parent())
-        .unwrap()
-        .to_owned();
+    let status = cluster(&["status"]).await;
+    let said = |what: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(what))
+            .unwrap_or_else(|| panic!("{what} is not in:\n{status}"))
+    };
+    let state = Path::new(said("export KUBECONFIG=")).parent().unwrap();
+    let group = said("network namespace and control group: ");
+    let network = Path::new("/run/netns").join(group);
+    assert!(network.exists(), "{}", network.display());
     cluster(&["down"]).await;
 
     let state = state.display().to_string();
@@ -65,8 +69,7 @@ async fn a_cluster_that_was_shot_comes_up_and_leaves_nothing() {
         !mentions(Path::new("/proc/self/mountinfo"), &state),
         "mounts"
     );
-    let group = format!("cluster-{NAME}");
-    assert!(!Path::new("/run/netns").join(&group).exists(), "network");
+    assert!(!network.exists(), "network");
     assert_eq!(devices().await, before, "network devices");
     let processes: Vec<String> = std::fs::read_dir("/proc")
         .unwrap()
@@ -78,8 +81,8 @@ async fn a_cluster_that_was_shot_comes_up_and_leaves_nothing() {
     let groups: Vec<String> = std::fs::read_dir("/sys/fs/cgroup")
         .unwrap()
         .flatten()
-        .map(|entry| entry.path().join(&group))
-        .chain([Path::new("/sys/fs/cgroup").join(&group)])
+        .map(|entry| entry.path().join(group))
+        .chain([Path::new("/sys/fs/cgroup").join(group)])
         .filter(|path| path.exists())
         .map(|path| path.display().to_string())
         .collect();

@@ -7,6 +7,7 @@ mod image;
 mod manifest;
 mod tidy;
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -54,7 +55,9 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Chore::Manifest(args) => manifest::run(root, args)?,
         Chore::Cluster(args) => {
             if let Some(status) = cluster::run(root, args)? {
-                let code = status.code().and_then(|code| u8::try_from(code).ok());
+                // As shells do: a signal is 128 and its number.
+                let code = status.code().or_else(|| Some(128 + status.signal()?));
+                let code = code.and_then(|code| u8::try_from(code).ok());
                 return Ok(code.map_or(ExitCode::FAILURE, ExitCode::from));
             }
         }

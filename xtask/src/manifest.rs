@@ -40,7 +40,7 @@ pub(crate) fn run(root: &Path, args: &ManifestArgs) -> anyhow::Result<()> {
 }
 
 fn render(root: &Path) -> anyhow::Result<String> {
-    let output = Command::new(helm(root))
+    let output = Command::new(helm(root)?)
         .args([
             "template",
             "lathe",
@@ -73,11 +73,11 @@ metadata:
 }
 
 /// The cluster's helm when it is built, else the system's.
-fn helm(root: &Path) -> PathBuf {
-    let built = crate::cluster::tools(root).join("helm");
-    if built.exists() {
+fn helm(root: &Path) -> anyhow::Result<PathBuf> {
+    let built = crate::cluster::tools(root)?.join("helm");
+    Ok(if built.exists() {
         built
     } else {
         PathBuf::from("helm")
-    }
+    })
 }

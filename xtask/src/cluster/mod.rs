@@ -12,6 +12,7 @@ mod host;
 mod pki;
 mod process;
 mod tools;
+mod turn;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
+use sha2::{Digest as _, Sha256};
 
 use host::Host;
 
@@ -37,7 +39,7 @@ pub(crate) struct ClusterArgs {
 enum ClusterCommand {
     /// Build what a cluster consists of, where that is not done yet
     Build,
-    /// Start the cluster and wait until its node is ready
+    /// Start the cluster anew and wait until its node is ready; one of this name that runs is taken down first
     Up,
     /// End the cluster and remove what it left, also after a crash
     Down,
@@ -87,6 +89,9 @@ fn name(text: &str) -> Result<String, String> {
 pub(crate) struct Cluster {
     /// Its name.
     name: String,
+    /// What its network namespace and control groups are called. The name alone would not do: clusters in other caches,
+    /// of other clones of the repository, may have the same one.
+    id: String,
     /// Its state, removed at the end.
     state: PathBuf,
     /// The programs.
@@ -94,28 +99,34 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    fn new(root: &Path, name: &str) -> Self {
-        let cache = tools::cache(root);
-        Self {
+    fn new(root: &Path, name: &str) -> anyhow::Result<Self> {
+        let state = tools::cache(root)?.join("clusters").join(name);
+        let digest = Sha256::digest(state.as_os_str().as_encoded_bytes());
+        let digest: String = digest.iter().take(4).map(|b| format!("{b:02x}")).collect();
+        Ok(Self {
             name: name.to_owned(),
-            state: cache.join("clusters").join(name),
-            tools: tools(root),
-        }
+            id: format!("cluster-{name}-{digest}"),
+            state,
+            tools: tools(root)?,
+        })
     }
 
     /// The network namespace.
-    fn namespace(&self) -> String {
-        format!("cluster-{}", self.name)
+    fn namespace(&self) -> &str {
+        &self.id
     }
 
     /// The control group under which the kubelet puts pods.
-    fn cgroup(&self) -> String {
-        format!("cluster-{}", self.name)
+    fn cgroup(&self) -> &str {
+        &self.id
     }
 
     fn must_be_up(&self) -> anyhow::Result<()> {
-        if !host::namespace_file(&self.namespace()).exists() {
-            bail!("cluster {:?} is not up: cargo xtask cluster up", self.name);
+        if !host::namespace_file(self.namespace()).exists() {
+            bail!(
+                "cluster {0:?} is not up: cargo xtask cluster --name {0} up",
+                self.name
+            );
         }
         Ok(())
     }
@@ -130,7 +141,7 @@ impl Cluster {
         // Not `ip netns exec`: that mounts a /sys in which the kubelet does not see the control groups.
         command.arg(format!(
             "--net={}",
-            host::namespace_file(&self.namespace()).display()
+            host::namespace_file(self.namespace()).display()
         ));
         command.arg("--").arg(program);
         command.env("KUBECONFIG", self.kubeconfig());
@@ -144,20 +155,24 @@ impl Cluster {
 }
 
 /// Where the cluster's programs are, helm among them, once they are built.
-pub(crate) fn tools(root: &Path) -> PathBuf {
-    tools::cache(root).join("tools")
+pub(crate) fn tools(root: &Path) -> anyhow::Result<PathBuf> {
+    Ok(tools::cache(root)?.join("tools"))
 }
 
 /// Runs one chore. The exit status is that of the command for `exec`.
 pub(crate) fn run(root: &Path, args: &ClusterArgs) -> anyhow::Result<Option<ExitStatus>> {
-    let cluster = Cluster::new(root, &args.name);
+    let cluster = Cluster::new(root, &args.name)?;
     match &args.command {
         ClusterCommand::Build => tools::build(root, &cluster.tools)?,
         ClusterCommand::Up => {
             tools::build(root, &cluster.tools)?;
+            let _turn = turn::take(&cluster.id)?;
             up(&cluster)?;
         }
-        ClusterCommand::Down => down::down(&cluster, &Host)?,
+        ClusterCommand::Down => {
+            let _turn = turn::take(&cluster.id)?;
+            down::down(&cluster, &Host)?;
+        }
         ClusterCommand::Status => status(&cluster)?,
         ClusterCommand::Load { archives } => {
             cluster.must_be_up()?;
@@ -168,6 +183,7 @@ pub(crate) fn run(root: &Path, args: &ClusterArgs) -> anyhow::Result<Option<Exit
             kill,
             pause,
         } => {
+            let _turn = turn::take(&cluster.id)?;
             cluster.must_be_up()?;
             restart(&cluster, component, *kill, Duration::from_secs(*pause))?;
         }
@@ -219,8 +235,8 @@ fn up(cluster: &Cluster) -> anyhow::Result<()> {
 
 fn start(cluster: &Cluster, began: Instant) -> anyhow::Result<()> {
     let stage = |what: &str| eprintln!("[{:6.1} s] {what}", began.elapsed().as_secs_f64());
-    Host.create_network(&cluster.namespace())?;
-    Host.create_cgroups(&cluster.cgroup())?;
+    Host.create_network(cluster.namespace())?;
+    Host.create_cgroups(cluster.cgroup())?;
     let pki = pki::create(&cluster.state.join("pki"))?;
     config::write(cluster, &pki)?;
     Host.share_mounts(&config::kubelet_root(cluster))?;
@@ -358,8 +374,9 @@ fn status(cluster: &Cluster) -> anyhow::Result<()> {
         } else {
             "ended"
         };
-        println!("{:<20} {:>7}  {state}", process.name, process.pid);
+        println!("{:<24} {:>7}  {state}", process.name, process.pid);
     }
+    println!("network namespace and control group: {}", cluster.id);
     println!("export KUBECONFIG={}", cluster.kubeconfig().display());
     Ok(())
 }

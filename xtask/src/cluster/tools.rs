@@ -62,9 +62,13 @@ const MODULES: [Module; 3] = [
     },
 ];
 
-/// Where built programs and running clusters lie: `LATHE_CACHE`, or `.cache` of the repository.
-pub(super) fn cache(root: &Path) -> PathBuf {
-    std::env::var_os("LATHE_CACHE").map_or_else(|| root.join(".cache"), PathBuf::from)
+/// Where built programs and running clusters lie: `LATHE_CACHE`, or `.cache` of the repository. Made when it is not there,
+/// since its real path is what the kernel's table of mounts shows.
+pub(super) fn cache(root: &Path) -> anyhow::Result<PathBuf> {
+    let cache = std::env::var_os("LATHE_CACHE").map_or_else(|| root.join(".cache"), PathBuf::from);
+    std::fs::create_dir_all(&cache)
+        .and_then(|()| cache.canonicalize())
+        .with_context(|| format!("making {}", cache.display()))
 }
 
 /// Builds what is missing or was built from other pins.

@@ -17,6 +17,48 @@ pub(super) fn namespace_file(name: &str) -> PathBuf {
     Path::new("/run/netns").join(name)
 }
 
+/// What a cluster needs of the distribution: programs on the PATH or at a path of their own, and Debian's packages.
+const NEEDED: [(&str, &str); 9] = [
+    ("ip", "iproute2"),
+    ("nsenter", "util-linux"),
+    ("unshare", "util-linux"),
+    ("findmnt", "util-linux"),
+    ("mount", "mount"),
+    ("sysctl", "procps"),
+    ("nft", "nftables"),
+    ("runc", "runc"),
+    ("/usr/lib/cni/bridge", "containernetworking-plugins"),
+];
+
+/// An error that names what is missing here; without it a cluster would come up and no pod would ever start.
+pub(super) fn check() -> anyhow::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("a cluster needs root: it makes namespaces, mounts and control groups");
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    // Joined to a folder, a path from the root stays what it is.
+    let packages = missing(|program| folders.iter().any(|folder| folder.join(program).is_file()));
+    if packages.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "programs are missing that a cluster needs: install {}",
+        packages.join(", ")
+    )
+}
+
+/// The packages of which a program is not there, each once.
+fn missing(is_there: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let mut packages: Vec<&str> = NEEDED
+        .iter()
+        .filter(|(program, _)| !is_there(program))
+        .map(|&(_, package)| package)
+        .collect();
+    packages.dedup();
+    packages
+}
+
 /// Runs a command that must succeed.
 fn must(program: &str, args: &[&str]) -> anyhow::Result<()> {
     let output = Command::new(program)
@@ -148,4 +190,19 @@ fn descend(folder: &Path) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::missing;
+
+    #[test]
+    fn what_is_missing_is_named_by_its_package() {
+        assert_eq!(missing(|_| true), Vec::<&str>::new());
+        assert_eq!(missing(|program| program != "nft"), ["nftables"]);
+        assert_eq!(
+            missing(|program| !["unshare", "findmnt", "/usr/lib/cni/bridge"].contains(&program)),
+            ["util-linux", "containernetworking-plugins"]
+        );
+    }
 }

@@ -165,6 +165,7 @@ pub(crate) fn run(root: &Path, args: &ClusterArgs) -> anyhow::Result<Option<Exit
     match &args.command {
         ClusterCommand::Build => tools::build(root, &cluster.tools)?,
         ClusterCommand::Up => {
+            host::check()?;
             tools::build(root, &cluster.tools)?;
             let _turn = turn::take(&cluster.id)?;
             up(&cluster)?;
@@ -227,8 +228,9 @@ fn up(cluster: &Cluster) -> anyhow::Result<()> {
     down::down(cluster, &Host)?;
     std::fs::create_dir_all(&cluster.state)?;
     let started = start(cluster, began);
-    if started.is_err() {
-        eprintln!("the logs are in {}", cluster.state.join("log").display());
+    let logs = cluster.state.join("log");
+    if started.is_err() && logs.exists() {
+        eprintln!("the logs are in {}", logs.display());
     }
     started
 }

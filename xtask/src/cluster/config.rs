@@ -97,6 +97,7 @@ users:
 
 /// - `restrict_oom_score_adj`: without CAP_SYS_RESOURCE runc may not lower the score and dies.
 /// - `netns_mounts_under_state_dir`: so that what is left of pods' networks lies below the state folder.
+/// - `opt`, `Root`: else it keeps files in `/opt/containerd` and `/run/containerd`.
 /// - CDI folders of its own: two clusters must not see each other's devices.
 fn containerd(cluster: &Cluster) -> String {
     let at = |name: &str| path(cluster, name);
@@ -107,6 +108,9 @@ state = "{state}"
 
 [grpc]
 address = "{socket}"
+
+[plugins."io.containerd.internal.v1.opt"]
+path = "{opt}"
 
 [plugins."io.containerd.cri.v1.runtime"]
 restrict_oom_score_adj = true
@@ -125,6 +129,9 @@ default_runtime_name = "runc"
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
 
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+Root = "{runc}"
+
 [plugins."io.containerd.cri.v1.images"]
 snapshotter = "overlayfs"
 
@@ -136,6 +143,8 @@ sandbox = "{PAUSE_IMAGE}"
         socket = containerd_socket(cluster).display(),
         cdi = cdi(cluster).display(),
         cni = at("cni"),
+        runc = at("run/runc"),
+        opt = at("containerd-opt"),
     )
 }
 

@@ -29,6 +29,7 @@ pub(super) fn down(cluster: &Cluster, host: &Host) -> anyhow::Result<()> {
     )?;
     process::end(&runtime, PATIENCE)?;
     process::end(&shims(cluster), Duration::ZERO)?;
+    super::traces::remove(cluster);
     unmount_below(&cluster.state)?;
     host.delete_network(cluster.namespace())?;
     host.delete_cgroups(cluster.cgroup())?;

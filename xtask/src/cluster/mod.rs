@@ -12,6 +12,7 @@ mod host;
 mod pki;
 mod process;
 mod tools;
+mod traces;
 mod turn;
 
 use std::path::{Path, PathBuf};

@@ -99,15 +99,26 @@ pub(crate) struct Cluster {
     tools: PathBuf,
 }
 
+/// Where clusters keep their state. Not in the cache: a socket's path ends at 107 bytes, and a clone may lie deep. By its
+/// real path, since that is what the kernel's table of mounts shows.
+fn states() -> anyhow::Result<PathBuf> {
+    let parent = Path::new("/var/lib");
+    let parent = parent
+        .canonicalize()
+        .with_context(|| format!("looking for {}", parent.display()))?;
+    Ok(parent.join("lathe-e2e"))
+}
+
 impl Cluster {
     fn new(root: &Path, name: &str) -> anyhow::Result<Self> {
-        let state = tools::cache(root)?.join("clusters").join(name);
-        let digest = Sha256::digest(state.as_os_str().as_encoded_bytes());
+        let whose = tools::cache(root)?;
+        let digest = Sha256::digest(whose.as_os_str().as_encoded_bytes());
         let digest: String = digest.iter().take(4).map(|b| format!("{b:02x}")).collect();
+        let id = format!("cluster-{name}-{digest}");
         Ok(Self {
             name: name.to_owned(),
-            id: format!("cluster-{name}-{digest}"),
-            state,
+            state: states()?.join(&id),
+            id,
             tools: tools(root)?,
         })
     }

@@ -62,8 +62,8 @@ const MODULES: [Module; 3] = [
     },
 ];
 
-/// Where built programs and running clusters lie: `LATHE_CACHE`, or `.cache` of the repository. Made when it is not there,
-/// since its real path is what the kernel's table of mounts shows.
+/// Where built programs lie: `LATHE_CACHE`, or `.cache` of the repository. Made when it is not there; its real path also tells
+/// clusters of one name in several clones apart.
 pub(super) fn cache(root: &Path) -> anyhow::Result<PathBuf> {
     let cache = std::env::var_os("LATHE_CACHE").map_or_else(|| root.join(".cache"), PathBuf::from);
     std::fs::create_dir_all(&cache)

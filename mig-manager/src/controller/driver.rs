@@ -7,15 +7,23 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nvml::{EventKind, EventMask, EventStop, Session};
-use tokio::sync::mpsc::{Receiver, Sender};
+use tokio::sync::Notify;
 
 /// The shortest pause before the driver is asked for again; the session has growing ones of its own.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// What a watch tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DriverChange {
+    /// A GPU is watched for the first time: what it went through before, nobody saw.
+    Watched,
+    /// The driver came back, or a GPU was reset.
+    Returned,
+}
+
 /// A driver that is being watched, by a thread of its own. Dropping it ends the watch soon; [`DriverWatch::end`] waits.
 #[derive(Debug)]
 pub(super) struct DriverWatch {
-    changes: Receiver<()>,
     shared: Arc<Shared>,
     /// `None` when the system gave no thread: then only labels and retries lead to another look.
     thread: Option<JoinHandle<()>>,
@@ -24,21 +32,43 @@ pub(super) struct DriverWatch {
 #[derive(Debug, Default)]
 struct Shared {
     stopped: AtomicBool,
+    watched: AtomicBool,
+    returned: AtomicBool,
+    news: Notify,
     stream: Mutex<Option<EventStop>>,
+}
+
+impl Shared {
+    fn tell(&self, change: DriverChange) {
+        let flag = match change {
+            DriverChange::Watched => &self.watched,
+            DriverChange::Returned => &self.returned,
+        };
+        flag.store(true, Ordering::Release);
+        self.news.notify_one();
+    }
+
+    fn take(&self) -> Option<DriverChange> {
+        // A look at everything, which is what a return leads to, covers the other.
+        let watched = self.watched.swap(false, Ordering::AcqRel);
+        if self.returned.swap(false, Ordering::AcqRel) {
+            Some(DriverChange::Returned)
+        } else {
+            watched.then_some(DriverChange::Watched)
+        }
+    }
 }
 
 impl DriverWatch {
     pub(super) fn start(session: Arc<Session>) -> Self {
-        let (sender, changes) = tokio::sync::mpsc::channel(1);
         let shared = Arc::new(Shared::default());
         let thread = std::thread::Builder::new()
             .name("mig-driver".to_owned())
             .spawn({
                 let shared = shared.clone();
-                move || follow(&session, &shared, &sender)
+                move || follow(&session, &shared)
             });
         Self {
-            changes,
             shared,
             thread: thread
                 .inspect_err(|error| tracing::warn!(%error, "cannot watch the driver"))
@@ -47,9 +77,12 @@ impl DriverWatch {
     }
 
     /// Returns when the GPUs may have lost their layout. Dropped and called again, it misses nothing.
-    pub(super) async fn changed(&mut self) {
-        if self.changes.recv().await.is_none() {
-            std::future::pending().await
+    pub(super) async fn changed(&self) -> DriverChange {
+        loop {
+            if let Some(change) = self.shared.take() {
+                return change;
+            }
+            self.shared.news.notified().await;
         }
     }
 
@@ -85,11 +118,7 @@ impl Drop for DriverWatch {
     }
 }
 
-fn follow(session: &Session, shared: &Shared, changes: &Sender<()>) {
-    let tell = || {
-        // A full channel means somebody is about to look anyway.
-        let _ = changes.try_send(());
-    };
+fn follow(session: &Session, shared: &Shared) {
     let mut gone = false;
     while !shared.stopped.load(Ordering::Acquire) {
         let driver = match session.driver() {
@@ -101,7 +130,7 @@ fn follow(session: &Session, shared: &Shared, changes: &Sender<()>) {
             }
         };
         if std::mem::take(&mut gone) {
-            tell();
+            shared.tell(DriverChange::Returned);
         }
         // One kind of event that all GPUs with MIG support is enough to hear that reporting began anew.
         let Ok(stream) = driver.watch(EventMask::MIG_CONFIG) else {
@@ -115,7 +144,10 @@ fn follow(session: &Session, shared: &Shared, changes: &Sender<()>) {
         let mut watched = BTreeSet::new();
         for event in stream {
             match event.kind {
-                EventKind::Watching if !watched.insert(event.gpu.index) => tell(),
+                EventKind::Watching if watched.insert(event.gpu.index) => {
+                    shared.tell(DriverChange::Watched);
+                }
+                EventKind::Watching => shared.tell(DriverChange::Returned),
                 EventKind::Failed(error) if error.is_driver_gone() => {
                     gone = true;
                     break;

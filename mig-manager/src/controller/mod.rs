@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub use job::Source;
 
 use crate::engine;
-use driver::DriverWatch;
+use driver::{DriverChange, DriverWatch};
 use file::WatchedFile;
 use job::Jobs;
 use show::StateLabel;
@@ -160,9 +160,12 @@ impl Controller {
                     tracing::info!("the config file changed");
                     Input::Reconsider
                 }
-                () = driver_changed(&mut self.driver) => {
-                    tracing::info!("the driver came back, or a GPU was reset");
-                    Input::Reconsider
+                change = driver_changed(self.driver.as_ref()) => match change {
+                    DriverChange::Watched => Input::Watched,
+                    DriverChange::Returned => {
+                        tracing::info!("the driver came back, or a GPU was reset");
+                        Input::Reconsider
+                    }
                 }
             };
             self.step(input);
@@ -324,7 +327,7 @@ async fn changed(file: &mut Option<WatchedFile>) {
     }
 }
 
-async fn driver_changed(driver: &mut Option<DriverWatch>) {
+async fn driver_changed(driver: Option<&DriverWatch>) -> DriverChange {
     match driver {
         Some(driver) => driver.changed().await,
         None => std::future::pending().await,

@@ -36,6 +36,8 @@ pub enum Input {
     },
     /// The config file changed, or the driver came back: what was decided before may no longer hold.
     Reconsider,
+    /// The GPUs are watched from now on: what was found or made before may have been undone meanwhile, unseen.
+    Watched,
 }
 
 /// What a check, which touches nothing, found.
@@ -221,6 +223,15 @@ impl State {
                 self.forget_failures();
                 self.check_when_idle()
             }
+            Input::Watched => match (&self.work, self.progress) {
+                (Work::Idle, Some(Progress::Success)) => self.check_when_idle(),
+                (Work::Checking(_), _) => {
+                    self.again = true;
+                    Vec::new()
+                }
+                // What failed has its retry armed; starting over now would be one without a pause.
+                (Work::Idle | Work::Changing(_), _) => Vec::new(),
+            },
         }
     }
 

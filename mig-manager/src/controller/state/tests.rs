@@ -399,6 +399,40 @@ fn a_changed_config_file_is_looked_at_again() {
 }
 
 #[test]
+fn what_was_decided_before_the_gpus_are_watched_is_looked_at_again() {
+    check(vec![
+        (node("a", "-"), &["check a"]),
+        (differs(), STARTED),
+        (done(), APPLIED),
+        // Undone by a driver that was reloaded before anybody watched it again.
+        (Input::Watched, &["check a"]),
+        (Input::Watched, &[]),
+        (differs(), &["check a"]),
+        (differs(), STARTED),
+        (done(), APPLIED),
+        (Input::Watched, &["check a"]),
+        (in_place(), &["show success"]),
+    ]);
+}
+
+#[test]
+fn a_watch_that_begins_shortens_no_pause() {
+    check(vec![
+        (Input::Watched, &[]),
+        (node("a", "-"), &["check a"]),
+        (
+            refused(fails("x")),
+            &[
+                "warn MigConfigFailed a: x",
+                "show failed",
+                "retry 5 or when 7 is gone",
+            ],
+        ),
+        (Input::Watched, &[]),
+    ]);
+}
+
+#[test]
 fn a_config_file_that_changes_during_a_change_is_looked_at_after_it() {
     check(vec![
         (node("a", "-"), &["check a"]),
@@ -440,6 +474,7 @@ fn any_input() -> impl Strategy<Value = Input> {
     prop_oneof![
         4 => label.prop_map(|config| Input::Node { config, shown: None }),
         2 => Just(Input::Reconsider),
+        2 => Just(Input::Watched),
         2 => (0..6_u64).prop_map(|turn| Input::RetryDue { turn }),
     ]
 }

@@ -13,6 +13,7 @@
 
 mod flags;
 mod name;
+mod overlay;
 mod parse;
 mod pattern;
 mod selector;

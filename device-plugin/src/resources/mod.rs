@@ -17,13 +17,15 @@ pub use warning::Warning;
 
 use crate::DeviceId;
 
-/// A GPU as the driver shows it. One that does not answer is not among them.
+/// A GPU as the driver shows it, or as it last did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gpu {
     /// NVML index.
     pub index: u32,
     /// `GPU-…`.
     pub uuid: String,
+    /// The `N` of `/dev/nvidiaN`; `None` when the driver does not say.
+    pub minor: Option<u32>,
     /// PCI bus id.
     pub bus_id: String,
     /// Product name.

@@ -27,6 +27,7 @@ fn node(text: &str) -> Vec<Gpu> {
         Gpu {
             index,
             uuid: format!("GPU-{index}"),
+            minor: Some(index),
             bus_id: format!("00000000:{:02X}:00.0", index + 1),
             model: if index < 2 {
                 "NVIDIA A100-SXM4-40GB"

@@ -12,8 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::bounded;
-use crate::device_manager::{DeviceManager, Mood, Seen};
+use sim_kubelet::{DeviceManager, Mood, Seen, bounded};
 
 const SOCKET: &str = "example-gpu.sock";
 

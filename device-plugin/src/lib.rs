@@ -6,6 +6,7 @@
 
 pub mod health;
 mod id;
+pub mod mps;
 pub mod resources;
 
 pub use id::DeviceId;

@@ -45,7 +45,7 @@ impl Node {
         let api = Api::all(client);
         let (seen, _) = tokio::sync::watch::channel(Observed::NotYet);
         let watcher =
-            tokio::spawn(watch::follow(api.clone(), name.clone(), seen.clone())).abort_handle();
+            tokio::spawn(watch::keep(api.clone(), name.clone(), seen.clone())).abort_handle();
         Self {
             shared: Arc::new(Shared {
                 name,
@@ -59,6 +59,11 @@ impl Node {
     /// The node's name.
     pub fn name(&self) -> &str {
         &self.shared.name
+    }
+
+    /// The client it is watched with.
+    pub(crate) fn client(&self) -> Client {
+        self.shared.api.clone().into_client()
     }
 
     /// What is known now.

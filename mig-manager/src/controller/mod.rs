@@ -5,7 +5,6 @@
 //! succeed, tries again what failed, and says in an Event on the node why.
 
 mod driver;
-mod file;
 mod holders;
 mod job;
 pub mod label;
@@ -18,6 +17,7 @@ use std::time::Duration;
 
 use cluster::events::{Event, Recorder, Severity};
 use cluster::node::{Node, NodeState, Observed};
+use cluster::watched::WatchedFile;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +25,6 @@ pub use job::Source;
 
 use crate::engine;
 use driver::{DriverChange, DriverWatch};
-use file::WatchedFile;
 use job::Jobs;
 use show::StateLabel;
 use state::{Action, Failure, Input, Note, Retries, State, Verdict};

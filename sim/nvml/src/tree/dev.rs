@@ -1,4 +1,4 @@
-//! `/dev`: the driver's device nodes, as plain files.
+//! `/dev`: the driver's device nodes.
 //!
 //! They outlive the driver, as the real ones do: only the capability nodes follow the instances.
 
@@ -10,7 +10,7 @@ use crate::model::{Gpu, Node};
 
 pub(super) fn render(node: &Node, tree: &mut Tree) {
     let mut touch = |path: String, mode: u32| {
-        tree.insert(path.into(), Entry::Touch(mode));
+        tree.insert(path.into(), Entry::Device(mode));
     };
     for name in [
         "nvidiactl",
@@ -35,7 +35,7 @@ pub(super) fn render_instances(gpu: &Gpu, tree: &mut Tree) {
     let mut touch = |minor: u32| {
         tree.insert(
             format!("dev/nvidia-caps/nvidia-cap{minor}").into(),
-            Entry::Touch(0o444),
+            Entry::Device(0o444),
         );
     };
     for instance in &gpu.mig.instances {

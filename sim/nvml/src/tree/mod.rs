@@ -1,7 +1,8 @@
 //! The node as files: `/sys`, `/proc`, `/dev` and the folders of the kubelet and of NFD, under the node's root.
 //!
 //! The parts below render the state into a map from paths to entries; this one makes the disk match, touching only what
-//! differs. Device nodes are plain files, so that nobody needs to be root.
+//! differs. Who may make device nodes gets them, since a container runtime hands on nothing else: each stands for the null
+//! device, harmless whatever GPU the machine has. For everybody else they are plain files.
 
 mod dev;
 mod pci;
@@ -23,9 +24,10 @@ pub(crate) enum Entry {
     Folder,
     /// A file with this content.
     File(Vec<u8>),
-    /// A file that others write (`reset`) or that stands for a device: created empty, its content left alone. The mode
-    /// bits are those of the real node.
+    /// A file that others write (`reset`): created empty, its content left alone.
     Touch(u32),
+    /// A device node; the mode bits are those of the real node.
+    Device(u32),
     /// The table of capability minors, which is long and never changes.
     MigMinors,
     /// A program.
@@ -266,6 +268,12 @@ fn write(target: &Path, entry: &Entry) -> io::Result<()> {
             }
             fs::set_permissions(target, fs::Permissions::from_mode(*mode))
         }
+        Entry::Device(mode) => {
+            if target.symlink_metadata().is_err() {
+                device(target)?;
+            }
+            fs::set_permissions(target, fs::Permissions::from_mode(*mode))
+        }
         Entry::Link(to) => {
             let temporary = beside(target);
             match fs::remove_file(&temporary) {
@@ -275,6 +283,23 @@ fn write(target: &Path, entry: &Entry) -> io::Result<()> {
             symlink(to, &temporary)?;
             fs::rename(&temporary, target)
         }
+    }
+}
+
+/// A device node, or a plain file for who may make none (and where a file system has none).
+fn device(target: &Path) -> io::Result<()> {
+    const NULL: (u32, u32) = (1, 3);
+    let number = rustix::fs::makedev(NULL.0, NULL.1);
+    let kind = rustix::fs::FileType::CharacterDevice;
+    match rustix::fs::mknodat(
+        rustix::fs::CWD,
+        target,
+        kind,
+        rustix::fs::Mode::RUSR,
+        number,
+    ) {
+        Ok(()) => Ok(()),
+        Err(_) => fs::File::create(target).map(drop),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The tree against what a driver's files look like.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use super::*;
 use crate::{
@@ -197,11 +197,34 @@ fn the_drivers_files_go_and_come_with_it() {
     }
     assert_eq!(read(&node, "proc/modules"), "");
     assert!(
-        node.root().join("dev/nvidia0").is_file(),
+        node.root().join("dev/nvidia0").exists(),
         "device nodes outlive the driver"
     );
     node.load_driver().unwrap();
     assert!(node.root().join("proc/driver/nvidia/version").is_file());
+}
+
+/// The null device: whatever GPU this machine has, nothing reaches it.
+#[test]
+fn device_nodes_are_devices_where_they_can_be_made() {
+    let (folder, node) = node(&NodeSpec::preset("a30x4").unwrap());
+    let null = rustix::fs::makedev(1, 3);
+    let can = rustix::fs::mknodat(
+        rustix::fs::CWD,
+        folder.path().join("probe"),
+        rustix::fs::FileType::CharacterDevice,
+        rustix::fs::Mode::RUSR,
+        null,
+    )
+    .is_ok();
+    for (name, mode) in [("nvidia0", 0o666), ("nvidia-caps/nvidia-cap1", 0o400)] {
+        let data = fs::metadata(node.root().join("dev").join(name)).unwrap();
+        assert_eq!(data.file_type().is_char_device(), can, "{name}");
+        assert_eq!(data.permissions().mode() & 0o777, mode, "{name}");
+        if can {
+            assert_eq!(data.rdev(), null, "{name}");
+        }
+    }
 }
 
 #[test]

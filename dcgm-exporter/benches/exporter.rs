@@ -52,6 +52,7 @@ fn scrape_8x7(c: &mut Criterion) {
             ..LabelStyle::default()
         },
         health_requires_gpus: false,
+        pods: None,
     };
     let exporter = runtime.block_on(Exporter::bind(config)).unwrap();
     let address = exporter.address().unwrap();
@@ -117,6 +118,7 @@ fn render_8x7(c: &mut Criterion) {
             &[("DCGM_FI_DRIVER_VERSION", "580.105.08".to_owned())],
         );
         Entity {
+            ids: Vec::new(),
             labels,
             values: vec![Some(Value::Double(0.381_124)); counters.families.len()],
         }

@@ -16,6 +16,7 @@ use crate::Error;
 use crate::convert;
 use crate::events;
 use crate::page::{self, Readings};
+use crate::pods;
 use crate::read::{self, GpuReading, Plan, VersionTexts, Wanted};
 use crate::selector::{Ids, NUMBERS_PER_GPU, Selector};
 use crate::state::State;
@@ -49,6 +50,8 @@ pub(crate) struct Collector {
     selector: Arc<Selector>,
     interval: Duration,
     state: State,
+    /// Which pods hold what, when that is wanted.
+    pods: Option<watch::Receiver<pods::Known>>,
     wake: Sender<Wake>,
     /// Ends the event thread, once there is one.
     events: Option<EventStop>,
@@ -70,6 +73,7 @@ impl Collector {
         plan: Plan,
         selector: Selector,
         interval: Duration,
+        pods: Option<watch::Receiver<pods::Known>>,
         wake: Sender<Wake>,
     ) -> Self {
         Self {
@@ -78,6 +82,7 @@ impl Collector {
             selector: Arc::new(selector),
             interval,
             state: State::default(),
+            pods,
             wake,
             events: None,
             known: Vec::new(),
@@ -131,6 +136,7 @@ impl Collector {
             driver_up: false,
             entities: Vec::new(),
             failures: Vec::new(),
+            pods_known: None,
             at,
             took: Duration::ZERO,
         };
@@ -171,6 +177,7 @@ impl Collector {
             Err(error) => self.note_driver(Err(&error)),
         }
         self.note_failures(&readings.failures);
+        self.name_holders(&mut readings);
         readings.took = begun.elapsed();
         Ok(Collection { readings, half })
     }
@@ -276,6 +283,18 @@ impl Collector {
                 gpu: number / NUMBERS_PER_GPU,
             }),
             None => Ok(()),
+        }
+    }
+
+    fn name_holders(&self, readings: &mut Readings) {
+        let Some(pods) = &self.pods else { return };
+        let known = pods.borrow().clone();
+        readings.pods_known = known.answers;
+        for entity in &mut readings.entities {
+            let ids = entity.ids.iter().map(String::as_str);
+            if let Some(holder) = known.pods.holder(ids) {
+                self.plan.style.push_holder(&mut entity.labels, holder);
+            }
         }
     }
 

@@ -84,8 +84,14 @@ impl Golden {
         let session = Arc::new(Session::new(&Options::at(self.node.root())).unwrap());
         let (wake, _wakes) = mpsc::channel();
         let plan = Plan::new(Counters::default(), style);
-        let mut collector =
-            Collector::new(session, plan, Selector::Flex, Duration::from_secs(30), wake);
+        let mut collector = Collector::new(
+            session,
+            plan,
+            Selector::Flex,
+            Duration::from_secs(30),
+            None,
+            wake,
+        );
         let first = Instant::now();
         self.node.step(Duration::from_secs(600)).unwrap();
         collector.collect(first).unwrap();

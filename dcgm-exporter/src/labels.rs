@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
+use crate::pods::Holder;
+
 /// What an entity is.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
@@ -66,6 +68,26 @@ impl LabelStyle {
             out.push(name, text);
         }
         out.0
+    }
+
+    /// Appends the labels of the container that has the entity.
+    pub(crate) fn push_holder(&self, labels: &mut String, holder: &Holder) {
+        let (container, namespace, pod) = if self.old_namespace {
+            ("container_name", "pod_namespace", "pod_name")
+        } else {
+            ("container", "namespace", "pod")
+        };
+        let mut pairs = [
+            (container, &holder.container),
+            (namespace, &holder.namespace),
+            (pod, &holder.pod),
+        ];
+        pairs.sort_unstable();
+        let mut out = Labels(std::mem::take(labels));
+        for (name, value) in pairs {
+            out.push(name, value);
+        }
+        *labels = out.0;
     }
 }
 
@@ -158,6 +180,28 @@ mod tests {
             style.render(&instance, &texts()),
             r#"gpu="1",uuid="GPU-2222",pci_bus_id="00000000:2A:00.0",device="nvidia3",modelName="NVIDIA-H200",GPU_I_PROFILE="1g.18gb",GPU_I_ID="7",DCGM_FI_DRIVER_VERSION="580.95.05""#
         );
+    }
+
+    // Sorted by name, as dcgm-exporter's attributes are (facts: its sample output).
+    #[rstest::rstest]
+    #[case(false, r#"gpu="1",container="main",namespace="ml",pod="t-0""#)]
+    #[case(
+        true,
+        r#"gpu="1",container_name="main",pod_name="t-0",pod_namespace="ml""#
+    )]
+    fn a_container(#[case] old_namespace: bool, #[case] wanted: &str) {
+        let style = LabelStyle {
+            old_namespace,
+            ..LabelStyle::default()
+        };
+        let holder = Holder {
+            namespace: "ml".to_owned(),
+            pod: "t-0".to_owned(),
+            container: "main".to_owned(),
+        };
+        let mut labels = "gpu=\"1\"".to_owned();
+        style.push_holder(&mut labels, &holder);
+        assert_eq!(labels, wanted);
     }
 
     #[test]

@@ -16,6 +16,8 @@
 //! - The NVLink rate is absent, not 0, until there are two readings.
 //! - An XID error of a whole GPU is shown on each of its instances that has none of its own.
 //! - A GPU instance without a compute instance is not an entity.
+//! - Pods: a device that several containers share carries no pod labels, since its values are none of theirs alone; of a
+//!   pod that has ended and one that runs, the one that runs is named; any resource in `nvidia.com` counts.
 
 mod collector;
 mod convert;
@@ -26,6 +28,7 @@ pub mod fields;
 mod golden;
 pub mod labels;
 pub mod page;
+mod pods;
 mod rates;
 mod read;
 pub mod selector;
@@ -34,6 +37,7 @@ pub mod value;
 mod xid;
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
@@ -42,6 +46,8 @@ use cluster::serve::{BindError, Limits, Reply, Routes, Server};
 use nvml::Session;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
+
+pub use pods::Source as PodSource;
 
 use collector::{Collector, Page, Wake};
 use counters::Counters;
@@ -69,6 +75,8 @@ pub struct Config {
     pub style: LabelStyle,
     /// Whether `/health` says 503 while no GPU can be read.
     pub health_requires_gpus: bool,
+    /// Where to learn which pods hold GPUs; `None` leaves the labels of pods out.
+    pub pods: Option<PodSource>,
 }
 
 /// Why the exporter cannot serve.
@@ -93,6 +101,9 @@ pub enum Error {
         /// The GPU it would be on.
         gpu: u32,
     },
+    /// The path of the kubelet's socket cannot be used.
+    #[error(transparent)]
+    Kubelet(#[from] kubelet::Error),
     /// The system gives no thread.
     #[error("cannot start the collector thread: {0}")]
     Thread(#[source] std::io::Error),
@@ -144,6 +155,7 @@ impl Exporter {
             );
         }
         let (wake, wakes) = mpsc::channel();
+        let (follower, pods) = follower(config.pods, &wake)?;
         let (pages, page) = watch::channel(Page::default());
         let (ended, end) = oneshot::channel();
         let plan = read::Plan::new(config.counters, config.style);
@@ -152,6 +164,7 @@ impl Exporter {
             plan,
             config.selector,
             config.interval,
+            pods,
             wake.clone(),
         );
         let _stop = StopOnDrop(wake);
@@ -170,6 +183,7 @@ impl Exporter {
         let mut serving = std::pin::pin!(serving);
         tokio::select! {
             () = serving.as_mut() => Ok(()),
+            () = follower => Ok(()),
             result = end => {
                 over.cancel();
                 serving.await;
@@ -193,6 +207,22 @@ pub async fn run(
         tracing::info!(%address, "serving metrics");
     }
     exporter.run(session, shutdown).await
+}
+
+type Follower = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Follows which pods hold GPUs, when that is wanted; never ends.
+fn follower(
+    source: Option<PodSource>,
+    wake: &Sender<Wake>,
+) -> Result<(Follower, Option<watch::Receiver<pods::Known>>), Error> {
+    let Some(source) = source else {
+        return Ok((Box::pin(std::future::pending()), None));
+    };
+    let client = pods::client(&source)?;
+    let (sender, known) = watch::channel(pods::Known::default());
+    let follower = pods::follow(client, source.resources, sender, wake.clone());
+    Ok((Box::pin(follower), Some(known)))
 }
 
 struct StopOnDrop(Sender<Wake>);

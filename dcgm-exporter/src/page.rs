@@ -10,6 +10,7 @@
 //! | `lathe_exporter_gpu_failed` | `gpu`, `UUID` when known, `call`, `code` | 1 per driver call that failed on a GPU in the last collection |
 //! | `lathe_exporter_collect_timestamp_seconds` | | when the values on the page were read, Unix time |
 //! | `lathe_exporter_collect_duration_seconds` | | how long reading them took |
+//! | `lathe_exporter_pod_resources_up` | | 1 when the kubelet answered the last question which pods hold GPUs, else 0; not there unless it is asked |
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,6 +29,8 @@ pub struct Readings {
     pub entities: Vec<Entity>,
     /// What failed.
     pub failures: Vec<Failure>,
+    /// Whether the kubelet tells which pods hold GPUs; `None` when it was not asked.
+    pub pods_known: Option<bool>,
     /// When it began.
     pub at: SystemTime,
     /// How long it took.
@@ -112,6 +115,14 @@ fn own(readings: &Readings, out: &mut String) {
             out.push_str("} 1\n");
         }
     }
+    if let Some(known) = readings.pods_known {
+        gauge(
+            out,
+            "lathe_exporter_pod_resources_up",
+            "Whether the kubelet answered the last question which pods hold GPUs.",
+            u8::from(known),
+        );
+    }
     let at = readings
         .at
         .duration_since(UNIX_EPOCH)
@@ -160,6 +171,7 @@ mod tests {
     fn entity(labels: &str, values: [Option<Value>; 4]) -> Entity {
         Entity {
             labels: labels.into(),
+            ids: Vec::new(),
             values: values.to_vec(),
         }
     }
@@ -227,6 +239,7 @@ DCGM_FI_DEV_XID_ERRORS{gpu="1",err_code="79",err_msg="GPU has fallen off the bus
                     code: "b".to_owned(),
                 },
             ],
+            pods_known: Some(true),
             at: UNIX_EPOCH + Duration::from_millis(1_755_600_000_250),
             took: Duration::from_micros(1500),
         };
@@ -241,6 +254,9 @@ lathe_exporter_driver_up 1
 # TYPE lathe_exporter_gpu_failed gauge
 lathe_exporter_gpu_failed{gpu="3",UUID="GPU-3",call="nvmlDeviceGetTemperature",code="GPU_IS_LOST"} 1
 lathe_exporter_gpu_failed{gpu="4",call="a",code="b"} 1
+# HELP lathe_exporter_pod_resources_up Whether the kubelet answered the last question which pods hold GPUs.
+# TYPE lathe_exporter_pod_resources_up gauge
+lathe_exporter_pod_resources_up 1
 # HELP lathe_exporter_collect_timestamp_seconds When the values on this page were read.
 # TYPE lathe_exporter_collect_timestamp_seconds gauge
 lathe_exporter_collect_timestamp_seconds 1755600000.250

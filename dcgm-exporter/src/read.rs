@@ -84,6 +84,17 @@ struct Instance<'a> {
     id: u32,
     profile: String,
     device: Device<'a>,
+    /// The ids of its MIG devices.
+    ids: Vec<String>,
+}
+
+impl Instance<'_> {
+    fn ids(&self, minor: Option<u32>) -> Vec<String> {
+        let mut ids = self.ids.clone();
+        // As GKE's plugin names it.
+        ids.extend(minor.map(|minor| format!("nvidia{minor}/gi{}", self.id)));
+        ids
+    }
 }
 
 /// Reads a GPU.
@@ -143,6 +154,7 @@ pub(crate) fn of_lost_gpu(
             .collect();
         Some(Entity {
             labels: known.labels,
+            ids: known.ids,
             values,
         })
     };
@@ -211,9 +223,11 @@ impl<'a, 'd> Reader<'a, 'd> {
             known.push(Known {
                 instance: Some(instance.id),
                 labels: labels.clone(),
+                ids: instance.ids(minor),
             });
             reading.instances.push(Entity {
                 labels,
+                ids: instance.ids(minor),
                 values: self.instance_values(instance, &values)?,
             });
         }
@@ -223,11 +237,18 @@ impl<'a, 'd> Reader<'a, 'd> {
         });
         if whole {
             let labels = style.render(&identity, &texts);
+            let mut ids = vec![device.uuid().to_owned()];
+            ids.extend(minor.map(|minor| format!("nvidia{minor}")));
             known.push(Known {
                 instance: None,
                 labels: labels.clone(),
+                ids: ids.clone(),
             });
-            reading.gpu = Some(Entity { labels, values });
+            reading.gpu = Some(Entity {
+                labels,
+                ids,
+                values,
+            });
         }
         self.state.set_entities(device.uuid(), known);
         Ok(reading)
@@ -242,13 +263,20 @@ impl<'a, 'd> Reader<'a, 'd> {
         let mut instances: Vec<Instance<'d>> = Vec::new();
         for (_, device) in devices {
             let id = device.gpu_instance_id()?;
-            if instances.iter().any(|instance| instance.id == id) {
+            let mut ids = vec![device.uuid().to_owned()];
+            if let Some(compute) = device.compute_instance_id().optional()? {
+                // How drivers before R470 name it.
+                ids.push(format!("MIG-{}/{id}/{compute}", self.device.uuid()));
+            }
+            if let Some(instance) = instances.iter_mut().find(|instance| instance.id == id) {
+                instance.ids.append(&mut ids);
                 continue;
             }
             instances.push(Instance {
                 id,
                 profile: instance_profile(&device.name()?).to_owned(),
                 device,
+                ids,
             });
         }
         instances.sort_by_key(|instance| instance.id);

@@ -42,6 +42,8 @@ pub(crate) struct Known {
     /// GPU-instance id; `None` is the whole GPU.
     pub(crate) instance: Option<u32>,
     pub(crate) labels: String,
+    /// The ids by which pods hold it.
+    pub(crate) ids: Vec<String>,
 }
 
 /// State shared by the collector, the GPUs' threads and the event thread. Keyed by the GPU's UUID, which survives a driver

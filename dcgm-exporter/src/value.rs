@@ -16,6 +16,8 @@ pub enum Value {
 pub struct Entity {
     /// The labels of its samples, rendered, without braces.
     pub labels: String,
+    /// The ids by which pods hold it.
+    pub ids: Vec<String>,
     /// One slot per family.
     pub values: Vec<Option<Value>>,
 }

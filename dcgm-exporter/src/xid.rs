@@ -1,60 +1,6 @@
-//! What XID errors mean, for the `err_msg` label.
-//!
-//! Numbers and their meaning are NVIDIA's XID catalogue; the wording is ours. dcgm-exporter's own texts differ in wording,
-//! so match on `err_code`.
+//! What XID errors mean, for the `err_msg` label. dcgm-exporter's own texts differ in wording, so match on `err_code`.
 
 /// A short meaning; for a number that is not in the catalogue, that it is not.
 pub(crate) fn meaning(xid: u32) -> &'static str {
-    match xid {
-        1 | 2 => "invalid or corrupted push buffer stream",
-        8 => "GPU stopped processing",
-        13 => "graphics engine exception",
-        16 => "display engine hung",
-        18 => "bus mastering disabled in PCI config space",
-        31 => "GPU memory page fault",
-        32 => "invalid or corrupted push buffer stream",
-        38 => "driver firmware error",
-        43 => "GPU stopped processing",
-        44 => "graphics engine fault during context switch",
-        45 => "preemptive cleanup after previous errors",
-        46 => "GPU stopped processing",
-        48 => "double-bit ECC error",
-        54 => "auxiliary power is not connected",
-        56 => "display engine error",
-        57 => "error programming video memory interface",
-        58 => "unstable video memory interface or ECC error in internal memory",
-        60 => "video processor exception",
-        61 => "internal microcontroller breakpoint or warning",
-        62 => "internal microcontroller halt",
-        63 => "ECC page retirement or row remapping recorded",
-        64 => "ECC page retirement or row remapping failed",
-        65 => "video processor exception",
-        68 => "video decoder exception",
-        69 => "graphics engine class error",
-        74 => "NVLink error",
-        78 => "vGPU start error",
-        79 => "GPU has fallen off the bus",
-        80 => "corrupted data sent to GPU",
-        81 => "VGA subsystem error",
-        92 => "high rate of single-bit ECC errors",
-        94 => "contained memory error",
-        95 => "uncontained memory error",
-        109 => "context switch timeout",
-        110 => "security fault",
-        119 => "GSP RPC timeout",
-        120 => "GSP error",
-        121 => "C2C link error",
-        122..=124 => "SPI flash access failed",
-        136 => "link training failed",
-        137 => "NVLink privilege error",
-        140 => "ECC error not recovered",
-        143 => "GPU initialization error",
-        144..=150 => "NVLink error",
-        154 => "GPU recovery action changed",
-        155 => "NVLink error in a software-defined link state",
-        156 => "resource retirement event",
-        157 => "resource retirement failed",
-        158 => "GPU fatal timeout",
-        _ => "unknown error",
-    }
+    gpu::xid_meaning(u64::from(xid)).unwrap_or("unknown error")
 }

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "serve/pods.rs"]
+mod pods;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,6 +49,7 @@ fn config(selector: &str) -> Config {
         counters: Counters::default(),
         style: LabelStyle::default(),
         health_requires_gpus: false,
+        pods: None,
     }
 }
 

@@ -94,6 +94,29 @@ pub(crate) struct Args {
           num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
     health_require_gpus: bool,
 
+    /// Say which pod, namespace and container has the GPU or instance
+    #[arg(long, short = 'k', env = "DCGM_EXPORTER_KUBERNETES", value_parser = BoolishValueParser::new(),
+          num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_name = "BOOL")]
+    kubernetes: bool,
+
+    /// The kubelet's socket that tells which pod holds what
+    #[arg(
+        long,
+        env = "DCGM_POD_RESOURCES_KUBELET_SOCKET",
+        value_name = "FILE",
+        default_value = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    )]
+    pod_resources_kubelet_socket: PathBuf,
+
+    /// Resources outside nvidia.com that stand for GPUs, separated by commas
+    #[arg(
+        long,
+        env = "NVIDIA_RESOURCE_NAMES",
+        value_name = "NAMES",
+        value_delimiter = ','
+    )]
+    nvidia_resource_names: Vec<String>,
+
     #[command(flatten)]
     without_effect: WithoutEffect,
 }
@@ -155,6 +178,14 @@ pub(crate) async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Resu
             hostname: args.hostname(),
         },
         health_requires_gpus: args.health_require_gpus,
+        pods: args.kubernetes.then(|| dcgm_exporter::PodSource {
+            socket: args.pod_resources_kubelet_socket.clone(),
+            resources: args
+                .nvidia_resource_names
+                .iter()
+                .map(|name| name.trim().to_owned())
+                .collect(),
+        }),
     };
     let session = Arc::new(nvml::Session::new(&nvml::Options::at(&args.root))?);
     dcgm_exporter::run(config, session, shutdown).await?;

@@ -8,11 +8,6 @@ use clap::builder::FalseyValueParser;
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Accepted for compatibility, without effect")]
 pub(super) struct WithoutEffect {
-    /// Label samples with pods
-    #[arg(long, short = 'k', env = "DCGM_EXPORTER_KUBERNETES", value_parser = FalseyValueParser::new(),
-          num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
-    kubernetes: Option<bool>,
-
     /// Pod labels as labels
     #[arg(long, env = "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS", value_parser = FalseyValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
@@ -48,14 +43,6 @@ pub(super) struct WithoutEffect {
     #[arg(long, env = "KUBERNETES_ENABLE_DRA", value_parser = FalseyValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     kubernetes_enable_dra: Option<bool>,
-
-    /// The kubelet's socket that tells which pod holds what
-    #[arg(long, env = "DCGM_POD_RESOURCES_KUBELET_SOCKET", value_name = "FILE")]
-    pod_resources_kubelet_socket: Option<PathBuf>,
-
-    /// More resource names that pods hold GPUs by
-    #[arg(long, env = "NVIDIA_RESOURCE_NAMES", value_name = "NAMES")]
-    nvidia_resource_names: Option<String>,
 
     /// CPUs to export
     #[arg(
@@ -225,7 +212,6 @@ impl WithoutEffect {
     /// The flags that were given a value which asks for something.
     pub(super) fn given(&self) -> Vec<&'static str> {
         let flags = [
-            ("--kubernetes", self.kubernetes == Some(true)),
             (
                 "--kubernetes-enable-pod-labels",
                 self.kubernetes_enable_pod_labels == Some(true),
@@ -249,14 +235,6 @@ impl WithoutEffect {
             (
                 "--kubernetes-enable-dra",
                 self.kubernetes_enable_dra == Some(true),
-            ),
-            (
-                "--pod-resources-kubelet-socket",
-                self.pod_resources_kubelet_socket.is_some(),
-            ),
-            (
-                "--nvidia-resource-names",
-                self.nvidia_resource_names.is_some(),
             ),
             (
                 "--cpu-devices",

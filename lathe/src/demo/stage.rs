@@ -212,6 +212,7 @@ async fn start_exporter(
             ..dcgm_exporter::labels::LabelStyle::default()
         },
         health_requires_gpus: false,
+        pods: None,
     })
     .await?;
     let address = exporter.address()?;

@@ -83,8 +83,14 @@ async fn what_is_switched_off_leaves_nothing() {
     if !helm_is_there() {
         return;
     }
-    let off = "migManager.enabled=false,featureDiscovery.enabled=false,dcgmExporter.enabled=false";
-    assert_eq!(template(&["--set", off]).await.trim(), "");
+    let parts = [
+        "migManager",
+        "featureDiscovery",
+        "devicePlugin",
+        "dcgmExporter",
+    ];
+    let off = parts.map(|part| format!("{part}.enabled=false")).join(",");
+    assert_eq!(template(&["--set", &off]).await.trim(), "");
 }
 
 #[rstest]
@@ -101,6 +107,29 @@ async fn what_is_switched_off_leaves_nothing() {
 #[case::pull_policy("image.pullPolicy=Sometimes", "/image/pullPolicy")]
 #[case::prefix("namePrefix=-x", "/namePrefix")]
 #[case::label_no_text("nodeSelector.gpu=true", "/nodeSelector/gpu")]
+#[case::list_strategy(
+    "devicePlugin.deviceListStrategy=cdi",
+    "/devicePlugin/deviceListStrategy"
+)]
+#[case::list_strategies(
+    "devicePlugin.deviceListStrategy={envvar,cdi}",
+    "/devicePlugin/deviceListStrategy"
+)]
+#[case::sharing_policy(
+    "devicePlugin.sharedDevicesAllocationPolicy=fair",
+    "/devicePlugin/sharedDevicesAllocationPolicy"
+)]
+#[case::access("devicePlugin.deviceAccess=none", "/devicePlugin/deviceAccess")]
+#[case::fallback(
+    "devicePlugin.config.fallbackStrategies={first}",
+    "/devicePlugin/config/fallbackStrategies/0"
+)]
+#[case::config_no_text("devicePlugin.config.map.a=1", "/devicePlugin/config/map/a")]
+#[case::two_configs("devicePlugin.config.name=x,devicePlugin.config.map.a=b", "not both")]
+#[case::default_config(
+    "devicePlugin.config.map.a=b,devicePlugin.config.default=c",
+    "which map does not have"
+)]
 #[case::part_taken_away("migManager=null", "migManager")]
 #[case::root_taken_away("nodeRoot=null", "nodeRoot")]
 #[case::probe_taken_away("dcgmExporter.livenessProbe=null", "livenessProbe")]
@@ -114,6 +143,28 @@ async fn a_wrong_value_is_refused_by_name(#[case] set: &str, #[case] named: &str
     let output = outcome("helm", &arguments, "").await;
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && text.contains(named), "{text}");
+}
+
+#[tokio::test]
+async fn which_of_several_configurations_counts_has_to_be_said() {
+    if !helm_is_there() {
+        return;
+    }
+    let chart = chart();
+    let config = r#"devicePlugin.config={"map": {"a": "", "b": ""}, "fallbackStrategies": []}"#;
+    let arguments = [
+        "template",
+        "x",
+        chart.to_str().unwrap(),
+        "--set-json",
+        config,
+    ];
+    let output = outcome("helm", &arguments, "").await;
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && text.contains("Name it in default"),
+        "{text}"
+    );
 }
 
 /// Legal names, and numbers to YAML unless they are quoted.
@@ -162,8 +213,10 @@ async fn the_kept_manifest_is_valid_for_the_api_server() {
         "daemonset.apps/nvidia-mig-manager",
         "daemonset.apps/gpu-feature-discovery",
         "daemonset.apps/nvidia-dcgm-exporter",
+        "daemonset.apps/nvidia-device-plugin-daemonset",
         "service/nvidia-dcgm-exporter",
         "clusterrole.rbac.authorization.k8s.io/lathe-nvidia-mig-manager",
+        "clusterrole.rbac.authorization.k8s.io/lathe-nvidia-device-plugin-daemonset",
     ] {
         assert!(said.contains(object), "{object} is not in:\n{said}");
     }

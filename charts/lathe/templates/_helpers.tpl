@@ -73,3 +73,85 @@ tolerations:
 - name: node-root
   hostPath: {path: {{ .Values.nodeRoot | quote }}, type: Directory}
 {{- end -}}
+
+{{/* The folder of the kubelet's socket that tells which pod holds which device. */}}
+{{- define "lathe.podResourcesVolume" -}}
+- name: pod-resources
+  hostPath: {path: {{ printf "%s/pod-resources" (.Values.kubeletRoot | trimSuffix "/") | quote }}, type: DirectoryOrCreate}
+{{- end -}}
+
+{{/* RBAC has no rule for "the node the pod runs on": an admission policy that holds an account to it. */}}
+{{- define "lathe.ownNodeOnly" -}}
+{{- $root := index . 0 -}}{{- $component := index . 1 -}}{{- $account := index . 2 -}}
+{{- $name := printf "%s-%s" $root.Release.Namespace (include "lathe.name" (list $root $component)) -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "lathe.labels" (list $root $component) | nindent 4 }}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules:
+      - apiGroups: [""]
+        apiVersions: [v1]
+        resources: {{ index . 4 }}
+        operations: [UPDATE]
+  matchConditions:
+    - name: this-account
+      expression: request.userInfo.username == "system:serviceaccount:{{ $root.Release.Namespace }}:{{ $account }}"
+  variables:
+    # A pod's token names the node that the pod runs on.
+    - name: nodes
+      expression: >-
+        has(request.userInfo.extra) && "authentication.kubernetes.io/node-name" in request.userInfo.extra
+        ? request.userInfo.extra["authentication.kubernetes.io/node-name"] : []
+  validations:
+    - expression: object.metadata.name in variables.nodes
+      message: the {{ index . 3 }} may write the node that it runs on, and no other
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "lathe.labels" (list $root $component) | nindent 4 }}
+spec:
+  policyName: {{ $name }}
+  validationActions: [Deny]
+{{- end -}}
+
+{{/* Lets an account write Events about Nodes, which are kept in the namespace `default`. */}}
+{{- define "lathe.nodeEvents" -}}
+{{- $root := index . 0 -}}{{- $component := index . 1 -}}{{- $account := index . 2 -}}
+{{- $name := printf "%s-%s" $root.Release.Namespace (include "lathe.name" (list $root $component)) -}}
+# Events about a Node are kept in the namespace `default`.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ $name }}
+  namespace: default
+  labels:
+    {{- include "lathe.labels" (list $root $component) | nindent 4 }}
+rules:
+  - apiGroups: [events.k8s.io]
+    resources: [events]
+    verbs: [create, patch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ $name }}
+  namespace: default
+  labels:
+    {{- include "lathe.labels" (list $root $component) | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ $name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ $account }}
+    namespace: {{ $root.Release.Namespace | quote }}
+{{- end -}}

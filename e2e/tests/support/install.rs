@@ -112,7 +112,8 @@ impl Installed {
             "mountPropagation": "None",
             "logLevel": "debug",
             "nodeSelector": {"kubernetes.io/hostname": self.node_name},
-            "dcgmExporter": {"collectInterval": 1000, "readOnlyNodeRoot": false},
+            "devicePlugin": {"enabled": false},
+            "dcgmExporter": {"collectInterval": 1000, "readOnlyNodeRoot": false, "kubernetes": false},
         });
         let chart = chart();
         run(

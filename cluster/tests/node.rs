@@ -6,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use cluster::node::{Change, Node, Observed};
+use cluster::node::{Change, Condition, Node, Observed};
 use common::{BOUND, NAME, client, node, requests, server, until, watched};
 use k8s_openapi::api::core::v1::Taint;
 use kube::Api;
@@ -388,6 +388,41 @@ async fn a_node_is_cordoned_and_uncordoned_once() {
     assert!(node.set_unschedulable(false).await.unwrap());
     assert_eq!(stored(), json!(null));
     assert_eq!(requests(&server, "PATCH", "/nodes/"), 2);
+}
+
+#[tokio::test]
+async fn a_condition_is_written_beside_those_of_others() {
+    let server = server().await;
+    let mut object = node(json!({}));
+    object["status"] = json!({ "conditions": [{ "type": "Ready", "status": "True" }] });
+    server.seed([object]).unwrap();
+    let (node, ..) = watched(&server).await;
+    let since = "2026-01-02T03:04:05Z".parse().unwrap();
+    for holds in [false, true] {
+        let condition = Condition {
+            kind: "Broken".to_owned(),
+            holds,
+            reason: "Because".to_owned(),
+            message: "of this".to_owned(),
+        };
+        node.set_condition(&condition, since).await.unwrap();
+    }
+    let stored = server.object("v1", "Node", "", NAME).unwrap()["status"]["conditions"].clone();
+    let find = |kind: &str| {
+        let conditions = stored.as_array().unwrap().clone();
+        assert_eq!(conditions.len(), 2, "{stored}");
+        conditions
+            .into_iter()
+            .find(|condition| condition["type"] == kind)
+            .unwrap()
+    };
+    assert_eq!(find("Ready")["status"], "True");
+    let own = find("Broken");
+    assert_eq!(
+        (&own["status"], &own["reason"], &own["message"]),
+        (&json!("True"), &json!("Because"), &json!("of this"))
+    );
+    assert_eq!(own["lastTransitionTime"], "2026-01-02T03:04:05Z");
 }
 
 #[tokio::test]

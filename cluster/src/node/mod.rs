@@ -3,6 +3,7 @@
 //! One [`Node`] holds one watch, however many tasks look at it, and merges what the watch delivers with what its own
 //! writes were answered with, so that a write is never decided on a state older than the previous write.
 
+mod condition;
 mod patch;
 mod state;
 mod watch;
@@ -13,6 +14,7 @@ use kube::{Api, Client};
 use tokio::sync::watch::{Receiver, Sender};
 use tokio::task::AbortHandle;
 
+pub use condition::Condition;
 pub use patch::Change;
 pub use state::{NodeState, Observed};
 

@@ -398,7 +398,7 @@ async fn a_condition_is_written_beside_those_of_others() {
     server.seed([object]).unwrap();
     let (node, ..) = watched(&server).await;
     let since = "2026-01-02T03:04:05Z".parse().unwrap();
-    for holds in [false, true] {
+    for holds in [None, Some(false), Some(true)] {
         let condition = Condition {
             kind: "Broken".to_owned(),
             holds,

@@ -13,8 +13,8 @@ use crate::{Error, request};
 pub struct Condition {
     /// What it is about, in PascalCase. A part has types of its own: two writers of one type would take turns.
     pub kind: String,
-    /// Whether it holds.
-    pub holds: bool,
+    /// Whether it holds; `None` when that is not known.
+    pub holds: Option<bool>,
     /// Why, in PascalCase, for programs.
     pub reason: String,
     /// The same for people.
@@ -37,7 +37,11 @@ impl Node {
         let (api, name) = (&self.shared.api, self.name());
         let body = json!({ "status": { "conditions": [{
             "type": condition.kind,
-            "status": if condition.holds { "True" } else { "False" },
+            "status": match condition.holds {
+                Some(true) => "True",
+                Some(false) => "False",
+                None => "Unknown",
+            },
             "reason": condition.reason,
             "message": condition.message,
             "lastHeartbeatTime": Time(Timestamp::now()),

@@ -202,6 +202,19 @@ impl Context<'_> {
         self.call_within(self.limits.write, symbol, |f| unsafe { f(object) })
     }
 
+    /// `f(object, argument)`, a call that changes the GPU.
+    pub(crate) fn set<O: Plain, K: Plain>(
+        &self,
+        symbol: Symbol<unsafe extern "C" fn(O, K) -> sys::nvmlReturn_t>,
+        object: O,
+        argument: K,
+    ) -> Result<(), Error> {
+        // SAFETY: as in `get_of`.
+        self.call_within(self.limits.write, symbol, |f| unsafe {
+            f(object, argument)
+        })
+    }
+
     /// `f(object, buffer, size)`: a string of up to `N` bytes.
     pub(crate) fn text_of<const N: usize, O: Plain>(
         &self,

@@ -36,6 +36,7 @@
 #![allow(unsafe_code)]
 
 mod code;
+mod compute_mode;
 mod context;
 mod device;
 mod driver;
@@ -62,6 +63,7 @@ mod snapshot;
 mod watch;
 
 pub use code::Code;
+pub use compute_mode::ComputeMode;
 pub use device::{Device, MigDevice, MigDeviceAttributes};
 pub use driver::{Driver, Options};
 pub use error::{Error, GpuRef, Optional};
@@ -71,6 +73,7 @@ pub use field::{ALL_LINKS, Field, FieldValue};
 pub use gpm::{GpmMetric, GpmSample};
 pub use handle::Gpu;
 pub use identity::{AddressingMode, Architecture, Brand, CudaVersion, Pci, Versions};
+pub use locate::{driver_library, program as driver_program};
 pub use memory::Memory;
 pub use metrics::{Clock, Power, RemappedRows, RowRemapHistogram, TemperatureLimit, Utilization};
 pub use mig::MigMode;

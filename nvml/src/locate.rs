@@ -46,8 +46,15 @@ pub(crate) fn library(root: &Path) -> Result<PathBuf, Vec<PathBuf>> {
     })
 }
 
-/// A program of the driver under `root`.
-pub(crate) fn program(root: &Path, name: &str) -> Option<PathBuf> {
+/// The driver library under `root`, where there is one. The driver's other libraries lie beside it.
+#[must_use]
+pub fn driver_library(root: &Path) -> Option<PathBuf> {
+    library(root).ok()
+}
+
+/// A program of the driver under `root`, such as `nvidia-cuda-mps-control`, where there is one.
+#[must_use]
+pub fn program(root: &Path, name: &str) -> Option<PathBuf> {
     find(root, PROGRAM_FOLDERS, name)
 }
 

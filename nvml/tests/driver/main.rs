@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod compute_mode;
 mod events;
 mod library;
 mod lifecycle;

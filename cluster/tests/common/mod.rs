@@ -30,16 +30,15 @@ pub(crate) async fn client(server: &Server) -> kube::Client {
     cluster::client("test", Some(&path)).await.unwrap()
 }
 
-/// Waits until the node is as `wanted` says.
-pub(crate) async fn until(
-    seen: &mut Receiver<Observed>,
-    wanted: impl Fn(&Observed) -> bool,
-) -> Observed {
-    timeout(BOUND, seen.wait_for(wanted))
+/// Waits until what is seen is as `wanted` says.
+pub(crate) async fn until<T: Clone + std::fmt::Debug>(
+    seen: &mut Receiver<T>,
+    wanted: impl Fn(&T) -> bool,
+) -> T {
+    let found = timeout(BOUND, seen.wait_for(wanted))
         .await
-        .expect("the node is never seen so")
-        .unwrap()
-        .clone()
+        .map(|seen| seen.unwrap().clone());
+    found.unwrap_or_else(|_| panic!("stays {:?}", *seen.borrow()))
 }
 
 /// A watched node that was seen already.

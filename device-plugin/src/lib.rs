@@ -5,6 +5,7 @@
 //! how the kubelet learns of resources is not its business. [`health`] says what an event means for them.
 
 pub mod health;
+pub mod allocation;
 mod id;
 pub mod mps;
 pub mod resources;

@@ -27,6 +27,7 @@ mod impossible;
 mod keep;
 pub mod labels;
 mod layout;
+pub mod ledger;
 mod named;
 mod naming;
 mod placement;

@@ -5,6 +5,7 @@
 //! device, harmless whatever GPU the machine has. For everybody else they are plain files.
 
 mod dev;
+mod driver;
 mod pci;
 mod proc;
 
@@ -148,6 +149,7 @@ fn fixed(node: &Node) -> Tree {
         "usr/bin/nvidia-smi".into(),
         Entry::Program(reset_program(node)),
     );
+    driver::render(&node.driver.version, &mut tree);
     tree
 }
 

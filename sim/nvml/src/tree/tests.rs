@@ -228,6 +228,26 @@ fn device_nodes_are_devices_where_they_can_be_made() {
 }
 
 #[test]
+fn what_the_driver_installed_stays_when_it_is_unloaded() {
+    let (_folder, node) = node(&NodeSpec::preset("dgx-h100").unwrap());
+    node.unload_driver().unwrap();
+    let libraries = node.library_folder();
+    for (name, file) in [
+        ("libcuda.so", "libcuda.so.570.148.08"),
+        ("gbm/nvidia-drm_gbm.so", "libnvidia-allocator.so.570.148.08"),
+        (
+            "vdpau/libvdpau_nvidia.so.1",
+            "vdpau/libvdpau_nvidia.so.570.148.08",
+        ),
+    ] {
+        let real = fs::canonicalize(libraries.join(name)).unwrap();
+        assert_eq!(real, fs::canonicalize(libraries).unwrap().join(file));
+    }
+    let firmware = node.root().join("lib/firmware/nvidia/570.148.08");
+    assert!(firmware.join("gsp_ga10x.bin").is_file());
+}
+
+#[test]
 fn a_reboot_has_a_new_boot_id() {
     let (_folder, node) = node(&NodeSpec::preset("a30x4").unwrap());
     let before = read(&node, "proc/sys/kernel/random/boot_id");

@@ -6,6 +6,8 @@
 // They panic when nobody reads; `output` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod config_choice;
+mod config_manager;
 mod dcgm_exporter;
 mod demo;
 mod environment;
@@ -43,6 +45,7 @@ enum Command {
     MigManager(mig_manager::Args),
     FeatureDiscovery(feature_discovery::Args),
     DcgmExporter(dcgm_exporter::Args),
+    ConfigManager(config_manager::Args),
 }
 
 fn main() -> ExitCode {
@@ -67,7 +70,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::DcgmExporter(args) => args.default_log(),
         Command::Mig(args) => args.log_filter(),
         Command::Sim(_) => "warn",
-        Command::MigManager(_) | Command::FeatureDiscovery(_) => "info",
+        Command::MigManager(_) | Command::FeatureDiscovery(_) | Command::ConfigManager(_) => "info",
     })?;
     match cli.command {
         Command::Sim(args) => sim::run(&args),
@@ -76,6 +79,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => part(|shutdown| demo::run(args, shutdown)),
         Command::FeatureDiscovery(args) => part(|shutdown| feature_discovery::run(args, shutdown)),
         Command::DcgmExporter(args) => part(|shutdown| dcgm_exporter::run(args, shutdown)),
+        Command::ConfigManager(args) => part(|shutdown| config_manager::run(args, shutdown)),
     }
 }
 

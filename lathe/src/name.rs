@@ -8,11 +8,12 @@ use std::ffi::OsString;
 use std::path::Path;
 
 /// Upstream program name and the subcommand that stands in for it.
-const ALIASES: [(&str, &str); 4] = [
+const ALIASES: [(&str, &str); 5] = [
     ("nvidia-mig-parted", "mig"),
     ("nvidia-mig-manager", "mig-manager"),
     ("gpu-feature-discovery", "feature-discovery"),
     ("dcgm-exporter", "dcgm-exporter"),
+    ("config-manager", "config-manager"),
 ];
 
 /// The argument list with the subcommand put in when the program was started under an upstream name.
@@ -53,6 +54,10 @@ mod tests {
         check(
             &["dcgm-exporter", "-a", ":9400"],
             &["lathe", "dcgm-exporter", "-a", ":9400"],
+        );
+        check(
+            &["/usr/bin/config-manager", "--oneshot"],
+            &["lathe", "config-manager", "--oneshot"],
         );
     }
 

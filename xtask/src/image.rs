@@ -15,11 +15,12 @@ use clap::Args;
 use archive::{Entry, Image};
 
 /// Names that NVIDIA's images give their programs: a manifest's `command:` keeps working after an image swap.
-const LINKS: [&str; 4] = [
+const LINKS: [&str; 5] = [
     "nvidia-mig-parted",
     "nvidia-mig-manager",
     "gpu-feature-discovery",
     "dcgm-exporter",
+    "config-manager",
 ];
 
 /// The name of the project's image without its tag. Nothing is published: it never names a registry that could be asked.

@@ -19,7 +19,7 @@
 //! has counts as long as a provisional entry does.
 //!
 //! A refusal may rest on an old list. So who gets one asks for a new list, reconciles, and tries once more; only then it is
-//! final.
+//! final. Where there is no new list, [`Knowledge::Stale`] leaves only what is certain without one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -119,6 +119,16 @@ pub struct Listed {
     pub uuid: String,
     /// Which share.
     pub share: Option<u32>,
+}
+
+/// What the kubelet's last list is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Knowledge {
+    /// It was taken a moment ago, or a conflict will make the caller ask for a new one.
+    Current,
+    /// The kubelet cannot be asked. Whoever had a device then may have ended since, so only claims that were granted here and
+    /// not released since are held against others.
+    Stale,
 }
 
 /// Somebody who has a device.
@@ -221,6 +231,7 @@ impl Ledger {
         &mut self,
         owner: &Owner,
         wanted: &[Wanted],
+        knowledge: Knowledge,
         now: Instant,
     ) -> Result<(), Conflict> {
         self.entries.retain(|_, entry| entry.lasts(now));
@@ -235,7 +246,7 @@ impl Ledger {
                 uuid: one.device.uuid().to_owned(),
                 share: one.share,
             };
-            self.admit(&key, one, &granted)?;
+            self.admit(&key, one, &granted, knowledge)?;
             let entry = Entry {
                 device: one.device.clone(),
                 container: None,
@@ -248,8 +259,16 @@ impl Ledger {
     }
 
     /// Whether `one` can be given, beside what is held and what is about to be given with it.
-    fn admit(&self, key: &Key, one: &Wanted, with: &BTreeMap<Key, Entry>) -> Result<(), Conflict> {
-        let held = self.entries.iter();
+    fn admit(
+        &self,
+        key: &Key,
+        one: &Wanted,
+        with: &BTreeMap<Key, Entry>,
+        knowledge: Knowledge,
+    ) -> Result<(), Conflict> {
+        let certain =
+            |entry: &Entry| knowledge == Knowledge::Current || entry.standing == Standing::Kept;
+        let held = self.entries.iter().filter(|(_, entry)| certain(entry));
         let others = held
             .filter(|(held, _)| !with.contains_key(held))
             .chain(with)

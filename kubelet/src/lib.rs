@@ -10,6 +10,7 @@ pub mod device_plugin;
 pub mod dra;
 mod error;
 mod folder;
+pub mod holdings;
 mod paths;
 pub mod pod_resources;
 pub mod registration;

@@ -38,6 +38,14 @@ pub enum Refusal {
         /// What is wrong with it.
         reason: String,
     },
+    /// Somebody has it: through another resource, through a claim, or the GPU that it is a part of.
+    #[error("{resource}: {conflict}")]
+    Held {
+        /// The resource.
+        resource: ResourceName,
+        /// Who has what.
+        conflict: gpu::ledger::Conflict,
+    },
     /// More than one share, where that is refused.
     #[error(
         "{resource}: {wanted} shares wanted: more than one gives a container no more of a GPU, and failRequestsGreaterThanOne is set; ask for 1"
@@ -156,3 +164,7 @@ fn distinct(
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+#[path = "check_tests.rs"]
+mod tests;

@@ -1,8 +1,8 @@
 //! Giving devices to a container: which ones would be best ([`prefer()`]), whether those that the kubelet chose can be given
 //! ([`check()`]), and what the container gets for them ([`response()`]), as [`Options`] say.
 //!
-//! All of it are pure functions of a [`Resource`](crate::resources::Resource) and a request, so that a call from the kubelet
-//! reads neither the driver nor a file.
+//! These are pure functions of a [`Resource`](crate::resources::Resource) and a request, so that a call from the kubelet
+//! reads neither the driver nor a file. Before devices are given, the [`Book`] says whether somebody else has them.
 //!
 //! # Containers that ask for two resources
 //! The kubelet calls once per resource, does not say for which container, and merges the answers: of an environment variable,
@@ -18,11 +18,14 @@
 //! `NVIDIA_VISIBLE_DEVICES` of the image, and images have `all` in it. With CDI a container that asks for nothing gets nothing;
 //! with `volume-mounts` that takes the setting of NVIDIA's runtime which ignores the variable in unprivileged containers.
 
+mod book;
 mod check;
+mod listed;
 mod options;
 mod prefer;
 mod response;
 
+pub use book::Book;
 pub use check::{Refusal, Request, check};
 pub use options::{Caution, DeviceLists, Imex, Options, OptionsError};
 pub use prefer::{InUse, prefer};

@@ -67,6 +67,14 @@ pub struct DeviceLists {
 }
 
 impl DeviceLists {
+    /// What NVIDIA's plugin does where nothing says otherwise.
+    const ENVVAR: Self = Self {
+        envvar: true,
+        volume_mounts: false,
+        cdi_annotations: false,
+        cdi_cri: false,
+    };
+
     /// Whether containers get devices through CDI, so that CDI specs are needed.
     pub fn cdi(self) -> bool {
         self.cdi_annotations || self.cdi_cri
@@ -96,11 +104,6 @@ impl FromIterator<DeviceListStrategy> for DeviceLists {
 /// The options exclude each other, or lack something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// An empty list of device list strategies.
-    #[error(
-        "deviceListStrategy (--device-list-strategy) is empty: use envvar, volume-mounts, cdi-annotations or cdi-cri"
-    )]
-    NoDeviceList,
     /// Devices are shared by MPS, and nobody says where its daemon is.
     #[error(
         "sharing by MPS needs mpsRoot (--mps-root): the folder on the host that the MPS daemon uses, for example /run/nvidia/mps"
@@ -164,10 +167,10 @@ impl Options {
     pub fn new(file: &PluginFile) -> Result<Self, OptionsError> {
         let flags = &file.flags;
         let plugin = &flags.plugin;
-        let lists = match &plugin.device_list_strategies {
-            None => DeviceLists::from_iter([DeviceListStrategy::Envvar]),
-            Some(strategies) if strategies.is_empty() => return Err(OptionsError::NoDeviceList),
-            Some(strategies) => strategies.iter().copied().collect(),
+        let strategies = plugin.device_list_strategies.iter().flatten().copied();
+        let lists = match strategies.collect() {
+            lists if lists == DeviceLists::default() => DeviceLists::ENVVAR,
+            lists => lists,
         };
         let driver_root = flags.driver_root.as_deref().unwrap_or(Path::new("/"));
         let driver_root = absolute("nvidiaDriverRoot", driver_root)?;
@@ -217,11 +220,7 @@ impl Options {
 
     /// What the user should know of these options on a node with so many resources.
     pub fn cautions(&self, resources: usize) -> Vec<Caution> {
-        let envvar_only = self.lists
-            == DeviceLists {
-                envvar: true,
-                ..DeviceLists::default()
-            };
+        let envvar_only = self.lists == DeviceLists::ENVVAR;
         let several = resources > 1;
         let caution = envvar_only.then_some(Caution::EnvvarOnly { several });
         caution.into_iter().collect()
@@ -275,3 +274,7 @@ fn is_annotation(key: &str) -> bool {
             .bytes()
             .all(|c| c.is_ascii_alphanumeric() || b"-_.".contains(&c))
 }
+
+#[cfg(test)]
+#[path = "options_tests.rs"]
+mod tests;

@@ -150,3 +150,7 @@ fn parts(
     let chosen = chosen.into_iter().filter_map(|position| ids.get(position));
     Some(chosen.cloned().collect())
 }
+
+#[cfg(test)]
+#[path = "prefer_tests.rs"]
+mod tests;

@@ -8,10 +8,12 @@ use kubelet::device_plugin::{CdiDevice, ContainerAllocateResponse, DeviceSpec, M
 
 use super::Options;
 use super::options::Imex;
+use crate::mps::Root;
+use crate::mps::paths::CONTAINER_ROOT;
 use crate::resources::Device;
 
-/// Vendor of the CDI devices that answers name; the specs have to be written under it.
-pub const CDI_VENDOR: &str = "k8s.device-plugin.nvidia.com";
+/// Vendor of the CDI devices that answers name.
+pub use cdi::DEVICE_PLUGIN_VENDOR as CDI_VENDOR;
 
 /// Which devices the container runtime is to show.
 const VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
@@ -174,10 +176,14 @@ pub(super) fn annotation_key(prefix: &str, resource: &str) -> String {
 
 /// The pipe to the MPS daemon and the shared memory that clients and daemon talk through.
 fn mps(response: &mut ContainerAllocateResponse, root: &Path, resource: &ResourceName) {
-    let pipe = format!("{resource}/pipe");
-    let inside = format!("/mps/{pipe}");
-    set(&mut response.envs, "CUDA_MPS_PIPE_DIRECTORY", &inside);
-    let host = |path: &str| root.join(path).display().to_string();
-    response.mounts.push(mount(host(&pipe), inside));
-    response.mounts.push(mount(host("shm"), "/dev/shm"));
+    let (host, inside) = (Root::new(root), Root::new(CONTAINER_ROOT));
+    let text = |path: PathBuf| path.display().to_string();
+    let pipe = text(inside.pipe(resource));
+    set(&mut response.envs, "CUDA_MPS_PIPE_DIRECTORY", &pipe);
+    response.mounts.push(mount(text(host.pipe(resource)), pipe));
+    response.mounts.push(mount(text(host.shm()), "/dev/shm"));
 }
+
+#[cfg(test)]
+#[path = "response_tests.rs"]
+mod tests;

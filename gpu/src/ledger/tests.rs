@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use rstest::rstest;
 
-use super::{Conflict, Container, Device, Ledger, Listed, MigDevice, Owner, PROVISIONAL, Wanted};
+use super::{
+    Conflict, Container, Device, Knowledge, Ledger, Listed, MigDevice, Owner, PROVISIONAL, Wanted,
+};
 
 /// `0` is a GPU, `0:3` its MIG device with GPU instance 3.
 fn device(text: &str) -> Device {
@@ -81,7 +83,7 @@ fn listed(by: &str, what: &str, pod: &str) -> Listed {
 
 fn grant(ledger: &mut Ledger, by: &str, what: &str, now: Instant) -> Result<(), Conflict> {
     let wanted: Vec<_> = what.split(' ').map(wanted).collect();
-    ledger.grant(&owner(by), &wanted, now)
+    ledger.grant(&owner(by), &wanted, Knowledge::Current, now)
 }
 
 #[rstest]
@@ -214,6 +216,25 @@ fn claims_granted_here_last_until_released() {
     assert_eq!(grant(&mut ledger, "gpu", "1", late), Ok(()));
     ledger.release(&owner("claim/own"));
     assert_eq!(grant(&mut ledger, "gpu", "0", late), Ok(()));
+}
+
+#[test]
+fn without_a_list_only_what_is_certain_counts() {
+    let now = Instant::now();
+    let mut ledger = Ledger::default();
+    ledger.reconcile(
+        vec![listed("gpu", "0", "a"), listed("claim/foreign", "1", "a")],
+        place,
+        now,
+    );
+    grant(&mut ledger, "gpu", "2", now).unwrap();
+    grant(&mut ledger, "claim/own", "3", now).unwrap();
+    let refused = [0, 1, 2, 3].map(|gpu| {
+        let wanted = [wanted(&gpu.to_string())];
+        let answer = ledger.grant(&owner("a100"), &wanted, Knowledge::Stale, now);
+        answer.is_err()
+    });
+    assert_eq!(refused, [false, false, false, true]);
 }
 
 #[test]

@@ -229,14 +229,15 @@ impl Made<'_> {
             let Some(nodes) = self.keep(found) else {
                 continue;
             };
-            whole.extend(nodes.iter().cloned());
-            let name = self.mig_name(gpu, mig);
+            for node in &nodes {
+                // Compute instances of one GPU instance share its capability.
+                if !whole.contains(node) {
+                    whole.push(node.clone());
+                }
+            }
             let nodes: Vec<Node> = [own.clone()].into_iter().chain(nodes).collect();
-            parts.push((name, nodes_only(&nodes)));
+            parts.push((self.mig_name(gpu, mig), nodes_only(&nodes)));
         }
-        // Compute instances of one GPU instance share its capability.
-        whole.sort();
-        whole.dedup();
         let mut edits = nodes_only(&whole);
         if let Some(hooks) = hooks {
             let links: Vec<LinkInContainer> = self

@@ -4,6 +4,7 @@
 //! it the lowest version that has all it uses, so that old runtimes read it too.
 
 mod check;
+mod json;
 mod version;
 
 use std::collections::BTreeMap;
@@ -216,8 +217,12 @@ impl Spec {
 
     /// The file's content. The same spec has the same bytes.
     pub fn to_json(&self) -> Vec<u8> {
-        // Strings, numbers and maps with string keys: none of it can fail to become JSON.
-        let mut json = serde_json::to_vec_pretty(self).unwrap_or_default();
+        let mut json = Vec::new();
+        let mut serializer =
+            serde_json::Serializer::with_formatter(&mut json, json::Lines::default());
+        // Strings, numbers and maps with string keys, into memory: nothing here can fail.
+        let written = self.serialize(&mut serializer);
+        debug_assert!(written.is_ok(), "{written:?}");
         json.push(b'\n');
         json
     }

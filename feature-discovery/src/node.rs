@@ -43,7 +43,7 @@ pub(crate) fn find(root: &Path, driver: &Driver, machine_type_file: &Path) -> Re
     let answers = driver.for_each_gpu(read_gpu)?;
     for answer in answers {
         match answer {
-            Ok(Read { gpu, sysfs_name }) if !is_display(&gpu.name) => {
+            Ok(Read { gpu, sysfs_name }) if !gpu::is_display(&gpu.name) => {
                 let pci_class = machine::pci_class(root, &sysfs_name);
                 found.node.gpus.push(labels::Gpu { pci_class, ..gpu });
             }
@@ -59,29 +59,17 @@ pub(crate) fn find(root: &Path, driver: &Driver, machine_type_file: &Path) -> Re
     Ok(found)
 }
 
-/// The display GPU of a DGX Station computes nothing; the device plugin leaves it out too.
-fn is_display(name: &str) -> bool {
-    matches!(name, "DGX Display" | "NVIDIA DGX Display")
-}
-
 struct Read {
     gpu: labels::Gpu,
     sysfs_name: String,
 }
 
 fn read_gpu(device: &Device<'_>) -> Result<Read, Error> {
-    let mig = device.mig_mode().optional()?.map(|mode| mode.current);
-    let mig = match mig {
-        None => None,
-        Some(enabled) => Some(labels::Mig {
-            enabled,
-            devices: if enabled {
-                mig_devices(device)?
-            } else {
-                Vec::new()
-            },
-        }),
-    };
+    let (mode, devices) = device.mig()?;
+    let mig = mode.map(|mode| labels::Mig {
+        enabled: mode.current,
+        devices: devices.into_iter().map(mig_device).collect(),
+    });
     let gpu = labels::Gpu {
         name: device.name()?,
         // In MIG mode only privileged processes may ask; then the label is left out.
@@ -106,27 +94,9 @@ fn joined(fabric: nvml::Fabric) -> Option<labels::Fabric> {
     })
 }
 
-fn mig_devices(device: &Device<'_>) -> Result<Vec<labels::MigDevice>, Error> {
-    let mut devices = Vec::new();
-    for (_, mig) in device.mig_devices()? {
-        let name = mig.name()?;
-        let profile = name
-            .rsplit_once("MIG ")
-            .map_or("", |(_, profile)| profile.trim());
-        let attributes = mig
-            .mig_attributes()
-            .optional()?
-            .map(|attributes| labels::MigAttributes {
-                memory_mib: attributes.memory_mib,
-                multiprocessors: attributes.multiprocessors,
-                gpu_slices: attributes.gpu_instance_slices,
-                compute_slices: attributes.compute_instance_slices,
-                engines: attributes.engines,
-            });
-        devices.push(labels::MigDevice {
-            profile: profile.to_owned(),
-            attributes,
-        });
+fn mig_device(device: nvml::MigDevice) -> labels::MigDevice {
+    labels::MigDevice {
+        profile: device.profile_name().unwrap_or_default().to_owned(),
+        attributes: device.attributes,
     }
-    Ok(devices)
 }

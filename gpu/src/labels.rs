@@ -23,7 +23,9 @@ mod resource;
 mod sanitise;
 
 pub use mig::{Invalid, MigStrategy, UnknownStrategy};
-pub use node::{Driver, Fabric, Gpu, Mig, MigAttributes, MigDevice, Node, Vgpu};
+pub use node::{Driver, Fabric, Gpu, Mig, MigDevice, Node, Vgpu};
+
+pub use crate::MigAttributes;
 pub use resource::{SharedResources, Sharing};
 pub use sanitise::{MAX_VALUE, is_legal_value, legal_value, name_part};
 

@@ -22,6 +22,7 @@ pub mod allocation;
 mod board;
 mod compute;
 mod demand;
+mod device;
 mod goal;
 mod impossible;
 mod keep;
@@ -38,6 +39,7 @@ mod topology;
 
 pub use board::{Board, ComputeProfile, Engines, InstanceProfile, PciId, Placement};
 pub use compute::{ComputeChoice, compute_placements};
+pub use device::{MigAttributes, is_display};
 pub use goal::{Client, Goal, Observed};
 pub use impossible::{Impossible, LayoutProblem};
 pub use layout::{ComputeInstance, GpuInstance, Layout};

@@ -62,21 +62,6 @@ pub(crate) fn at_index(
     Ok((handle, uuid))
 }
 
-/// The size of a MIG device, as the driver counts it (`nvmlDeviceAttributes_t`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MigDeviceAttributes {
-    /// Streaming multiprocessors of the compute instance.
-    pub multiprocessors: u32,
-    /// Engines of the GPU instance, shared by the compute instances inside.
-    pub engines: gpu::Engines,
-    /// Compute slices of the GPU instance.
-    pub gpu_instance_slices: u32,
-    /// Compute slices of the compute instance.
-    pub compute_instance_slices: u32,
-    /// Memory of the GPU instance in MiB.
-    pub memory_mib: u64,
-}
-
 /// A MIG device: a compute instance in a GPU instance, as CUDA programs see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigDevice {
@@ -90,8 +75,23 @@ pub struct MigDevice {
     pub compute_instance: u32,
     /// For example `NVIDIA H100 80GB HBM3 MIG 1g.10gb`.
     pub name: Option<String>,
-    /// Its size.
-    pub attributes: Option<MigDeviceAttributes>,
+    /// What it consists of.
+    pub attributes: Option<gpu::MigAttributes>,
+}
+
+impl MigDevice {
+    /// Its profile as the driver spells it, for example `1g.10gb`; `None` when the driver does not name the device.
+    #[must_use]
+    pub fn profile_name(&self) -> Option<&str> {
+        let (_, profile) = self.name.as_deref()?.rsplit_once("MIG ")?;
+        Some(profile.trim())
+    }
+
+    /// Its profile; `None` when the driver names none, or none of the known form.
+    #[must_use]
+    pub fn profile(&self) -> Option<gpu::Profile> {
+        self.profile_name()?.parse().ok()
+    }
 }
 
 /// How often something is read again that changes while it is read.
@@ -210,12 +210,12 @@ impl<'a> Device<'a> {
     ///
     /// # Errors
     /// The call's; `NOT_SUPPORTED` on a whole GPU.
-    pub fn mig_attributes(&self) -> Result<MigDeviceAttributes, Error> {
+    pub fn mig_attributes(&self) -> Result<gpu::MigAttributes, Error> {
         let library = self.context.library;
         let read: sys::nvmlDeviceAttributes_t = self
             .context
             .get_of(symbol!(library, nvmlDeviceGetAttributes_v2), self.handle)?;
-        Ok(MigDeviceAttributes {
+        Ok(gpu::MigAttributes {
             multiprocessors: read.multiprocessorCount,
             engines: gpu::Engines {
                 copy: read.sharedCopyEngineCount,
@@ -224,8 +224,8 @@ impl<'a> Device<'a> {
                 jpeg: read.sharedJpegCount,
                 ofa: read.sharedOfaCount,
             },
-            gpu_instance_slices: read.gpuInstanceSliceCount,
-            compute_instance_slices: read.computeInstanceSliceCount,
+            gpu_slices: read.gpuInstanceSliceCount,
+            compute_slices: read.computeInstanceSliceCount,
             memory_mib: read.memorySizeMB,
         })
     }

@@ -85,6 +85,8 @@ pub enum EventKind {
     Lost(Error),
     /// Events cannot be read, for another reason; reported once, while attempts go on.
     Failed(Error),
+    /// The GPU has no events of the wanted kinds: whoever wants to know of it has to look.
+    Silent,
     /// Reporting began, or began again after a reset, a driver restart or a failure: changes before it may have gone
     /// unreported, so look at the GPU.
     Watching,

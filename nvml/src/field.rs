@@ -27,6 +27,8 @@ impl Field {
     pub const MEMORY_TEMPERATURE: Self = Self::new(82);
     /// Energy since driver load in mJ.
     pub const TOTAL_ENERGY: Self = Self::new(83);
+    /// How many NVLinks the GPU has.
+    pub const NVLINK_COUNT: Self = Self::new(91);
     /// Payload that all NVLinks together have sent, in KiB.
     pub const NVLINK_DATA_TX: Self = Self::scoped(138, ALL_LINKS);
     /// Payload that all NVLinks together have received, in KiB.

@@ -141,9 +141,14 @@ impl Gate {
         lock(&self.state).demolished
     }
 
-    /// Sleeps until the gate is open in another generation than `but_not`, until `stop` is set, until the driver is
-    /// dropped, or until `limit` has passed.
-    pub(crate) fn wait_until_open(&self, but_not: Option<u64>, stop: &AtomicBool, limit: Duration) {
+    /// Sleeps until the gate is open in another generation than `but_not`, until `over` says so (asked when somebody
+    /// [wakes](Self::wake) the sleepers), until the driver is dropped, or until `limit` has passed.
+    pub(crate) fn wait_until_open(
+        &self,
+        but_not: Option<u64>,
+        over: impl Fn() -> bool,
+        limit: Duration,
+    ) {
         let deadline = Instant::now() + limit;
         let mut state = lock(&self.state);
         loop {
@@ -151,7 +156,7 @@ impl Gate {
             let left = deadline.saturating_duration_since(Instant::now());
             if (open && Some(state.generation) != but_not)
                 || state.demolished
-                || stop.load(Ordering::Acquire)
+                || over()
                 || left.is_zero()
             {
                 return;
@@ -160,7 +165,7 @@ impl Gate {
         }
     }
 
-    /// Wakes everybody who sleeps in [`wait_until_open`](Self::wait_until_open), to look at their stop flag.
+    /// Wakes everybody who sleeps in [`wait_until_open`](Self::wait_until_open), to look whether it is over.
     pub(crate) fn wake(&self) {
         let _state = lock(&self.state);
         self.changed.notify_all();

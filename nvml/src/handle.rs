@@ -58,6 +58,28 @@ impl Gpu {
         self.start(work)?.wait()?
     }
 
+    /// As [`run`](Self::run), without waiting: `done` gets the outcome on the GPU's own thread, however late a call comes
+    /// back, and must not block.
+    ///
+    /// # Errors
+    /// When the batch is not even begun: a call before it hangs, or the driver is gone.
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Device<'_>) -> Result<T, Error> + Send + 'static,
+        done: impl FnOnce(Result<T, Error>) + Send + 'static,
+    ) -> Result<(), Error> {
+        self.submit(work, done).map(drop)
+    }
+
+    /// Whether a call on it hangs now: the error that its next use would fail with.
+    ///
+    /// # Errors
+    /// [`Error::Hung`].
+    pub fn check(&self) -> Result<(), Error> {
+        let limit = self.driver.options().call_timeout;
+        self.driver.lane(self.index)?.check(limit)
+    }
+
     /// Which GPU this is and where it sits, as far as it was ever seen: for a GPU that answers no more.
     pub(crate) fn last_seen(&self) -> Option<(GpuRef, Pci)> {
         let lane = self.driver.lane(self.index).ok()?;
@@ -73,6 +95,14 @@ impl Gpu {
         &self,
         work: impl FnOnce(&Device<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<Ticket<Result<T, Error>>, Error> {
+        self.submit(work, |outcome| outcome)
+    }
+
+    fn submit<T: Send + 'static, U: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Device<'_>) -> Result<T, Error> + Send + 'static,
+        finish: impl FnOnce(Result<T, Error>) -> U + Send + 'static,
+    ) -> Result<Ticket<U>, Error> {
         let lane = self.driver.lane(self.index)?;
         let options = self.driver.options();
         let limits = options.limits();
@@ -81,37 +111,40 @@ impl Gpu {
         let pass = gate.enter(lane.progress(), self.driver.patience())?;
         let (index, pin) = (self.index, Arc::clone(&self.pin));
         lane.submit(BETWEEN, limits.read, move |memory, progress, abandoned| {
-            let (library, generation) = pass.library()?;
-            let mut context = Context {
-                library,
-                root: &root,
-                limits,
-                gpu: progress.gpu(),
-                progress,
-                abandoned,
+            let batch = || {
+                let (library, generation) = pass.library()?;
+                let mut context = Context {
+                    library,
+                    root: &root,
+                    limits,
+                    gpu: progress.gpu(),
+                    progress,
+                    abandoned,
+                };
+                let (handle, uuid) = at_index(&context, memory, generation, index)?;
+                let gpu = GpuRef {
+                    index,
+                    uuid: Some(Arc::clone(&uuid)),
+                };
+                progress.set_gpu(gpu.clone());
+                context.gpu = Some(gpu);
+                let pinned = pin.get_or_init(|| Arc::clone(&uuid));
+                if *pinned != uuid {
+                    return Err(Error::Moved {
+                        expected: GpuRef {
+                            index,
+                            uuid: Some(Arc::clone(pinned)),
+                        },
+                        found: uuid.to_string(),
+                    });
+                }
+                work(&Device {
+                    context: &context,
+                    handle,
+                    uuid,
+                })
             };
-            let (handle, uuid) = at_index(&context, memory, generation, index)?;
-            let gpu = GpuRef {
-                index,
-                uuid: Some(Arc::clone(&uuid)),
-            };
-            progress.set_gpu(gpu.clone());
-            context.gpu = Some(gpu);
-            let pinned = pin.get_or_init(|| Arc::clone(&uuid));
-            if *pinned != uuid {
-                return Err(Error::Moved {
-                    expected: GpuRef {
-                        index,
-                        uuid: Some(Arc::clone(pinned)),
-                    },
-                    found: uuid.to_string(),
-                });
-            }
-            work(&Device {
-                context: &context,
-                handle,
-                uuid,
-            })
+            finish(batch())
         })
     }
 }

@@ -1,5 +1,6 @@
 //! A driver that may come late, go, and come back.
 
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,15 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from
 pub struct Session {
     driver: Driver,
     pauses: (Duration, Duration),
-    last: Mutex<Option<Failure>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Why there is no driver.
+    last: Option<Failure>,
+    /// Whether the driver is to stay shut.
+    suspended: bool,
 }
 
 #[derive(Debug)]
@@ -47,7 +56,7 @@ impl Session {
         Ok(Self {
             driver: Driver::detached(options)?,
             pauses: (first, longest),
-            last: Mutex::new(None),
+            state: Mutex::default(),
         })
     }
 
@@ -57,27 +66,61 @@ impl Session {
     /// # Errors
     /// Why there is no driver now: [`Error::is_driver_gone`], or [`Error::Hung`].
     pub fn driver(&self) -> Result<Driver, Error> {
-        let mut last = lock(&self.last);
+        self.open(false)
+    }
+
+    /// As [`driver`](Self::driver), without regard to the pause after a failed attempt: for who has reason to think that the
+    /// driver is there now.
+    ///
+    /// # Errors
+    /// As [`driver`](Self::driver).
+    pub fn attempt(&self) -> Result<Driver, Error> {
+        self.open(true)
+    }
+
+    /// Shuts the driver, so that this process holds no GPU, and keeps it shut until [`resume`](Self::resume): a MIG mode
+    /// change and a GPU reset by another process need GPUs that nobody holds. Event watches go on afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Hung`] when a running call does not come back. The driver is then still open, and not suspended.
+    pub fn suspend(&self) -> Result<(), Error> {
+        let mut state = lock(&self.state);
+        self.driver.close()?;
+        state.suspended = true;
+        Ok(())
+    }
+
+    /// Ends what [`suspend`](Self::suspend) began: the next use opens the driver.
+    pub fn resume(&self) {
+        *lock(&self.state) = State::default();
+    }
+
+    fn open(&self, at_once: bool) -> Result<Driver, Error> {
+        let mut state = lock(&self.state);
+        if state.suspended {
+            return Err(Error::Closed);
+        }
         if !self.driver.is_gone() {
-            *last = None;
+            state.last = None;
             return Ok(self.driver.clone());
         }
-        if let Some(failure) = &*last
+        if let Some(failure) = &state.last
+            && !at_once
             && Instant::now() < failure.next
         {
             return Err(failure.error.clone());
         }
         match self.driver.reopen() {
             Ok(()) => {
-                *last = None;
+                state.last = None;
                 Ok(self.driver.clone())
             }
             Err(error) => {
-                let pause = match &*last {
+                let pause = match &state.last {
                     Some(failure) => (failure.pause * 2).min(self.pauses.1),
                     None => self.pauses.0,
                 };
-                *last = Some(Failure {
+                state.last = Some(Failure {
                     error: error.clone(),
                     pause,
                     next: Instant::now() + pause,
@@ -87,10 +130,17 @@ impl Session {
         }
     }
 
+    /// Where the node's file system is.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        self.driver.root()
+    }
+
     /// How long until [`driver`](Self::driver) will make its next attempt; zero when it would now, or is open.
     #[must_use]
     pub fn next_attempt(&self) -> Duration {
-        lock(&self.last).as_ref().map_or(Duration::ZERO, |failure| {
+        let state = lock(&self.state);
+        state.last.as_ref().map_or(Duration::ZERO, |failure| {
             failure.next.saturating_duration_since(Instant::now())
         })
     }
@@ -110,7 +160,12 @@ impl Session {
             if left.is_zero() {
                 return Err(error);
             }
-            std::thread::sleep(self.next_attempt().min(left));
+            let pause = match self.next_attempt() {
+                // Suspended: nobody says when that ends.
+                Duration::ZERO => self.pauses.0,
+                pause => pause,
+            };
+            std::thread::sleep(pause.min(left));
         }
     }
 }

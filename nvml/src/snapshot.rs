@@ -123,6 +123,29 @@ struct Shape {
 }
 
 impl Device<'_> {
+    /// MIG mode (`None` on a GPU without MIG) and the MIG devices by index, from one moment.
+    ///
+    /// # Errors
+    /// The calls'.
+    pub fn mig(&self) -> Result<(Option<MigMode>, Vec<MigDevice>), Error> {
+        self.settled(|| {
+            let mode = self.mig_mode().optional()?;
+            let devices = if mode.is_some_and(|mode| mode.current) {
+                self.described_mig_devices()?
+            } else {
+                Vec::new()
+            };
+            Ok((mode, devices))
+        })
+    }
+
+    fn described_mig_devices(&self) -> Result<Vec<MigDevice>, Error> {
+        self.mig_devices()?
+            .iter()
+            .map(|(index, device)| device.describe_mig_device(*index))
+            .collect()
+    }
+
     fn shape(&self) -> Result<Shape, Error> {
         let mig = self.mig_mode().optional()?;
         let (board, layout) = match mig {
@@ -136,16 +159,11 @@ impl Device<'_> {
                 Err(error) => return Err(error),
             },
         };
-        let devices = self
-            .mig_devices()?
-            .iter()
-            .map(|(index, device)| device.describe_mig_device(*index))
-            .collect::<Result<_, _>>()?;
         Ok(Shape {
             mig,
             board,
             layout,
-            devices,
+            devices: self.described_mig_devices()?,
         })
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,10 +40,33 @@ const IDLE: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub struct EventStream {
     events: Receiver<Event>,
-    control: Arc<Control>,
+    watch: EventWatch,
 }
 
+/// A watch under way. Dropping it ends it within a second.
+#[derive(Debug)]
+pub struct EventWatch(Arc<Control>);
+
+impl EventWatch {
+    /// Tries a GPU whose events cannot be read again at once, instead of when its pause is over: for who learns by other
+    /// means that it is back.
+    pub fn retry(&self, index: u32) {
+        lock(&self.0.hurry).insert(index);
+        self.0.gate.wake();
+    }
+}
+
+impl Drop for EventWatch {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Takes an event, or says that there is no room for it now.
+type Sink = Box<dyn Fn(Event) -> bool + Send + Sync>;
+
 struct Control {
+    sink: Sink,
     gate: Arc<Gate>,
     stop: AtomicBool,
     dropped: AtomicU64,
@@ -52,6 +75,8 @@ struct Control {
     root: PathBuf,
     /// Indices that have a thread.
     watched: Mutex<BTreeSet<u32>>,
+    /// Indices to be tried again at once.
+    hurry: Mutex<BTreeSet<u32>>,
 }
 
 impl std::fmt::Debug for Control {
@@ -63,8 +88,12 @@ impl std::fmt::Debug for Control {
 }
 
 impl Control {
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
     fn is_over(&self) -> bool {
-        self.stop.load(Ordering::Acquire) || self.gate.is_demolished()
+        self.stopped() || self.gate.is_demolished()
     }
 
     fn stop(&self) {
@@ -100,7 +129,7 @@ impl EventStream {
     /// Ends this stream from another thread, even while that one blocks in `next`.
     #[must_use]
     pub fn stopper(&self) -> EventStop {
-        EventStop(Arc::clone(&self.control))
+        EventStop(Arc::clone(&self.watch.0))
     }
 }
 
@@ -112,22 +141,31 @@ impl Iterator for EventStream {
     }
 }
 
-impl Drop for EventStream {
-    fn drop(&mut self) {
-        self.control.stop();
-    }
-}
-
 impl Driver {
-    /// Watches all GPUs for events. What a GPU does not support is left out; a GPU without events stays silent. Through
+    /// Watches all GPUs for events. What a GPU does not support is left out; a GPU without events says so once ([`EventKind::Silent`]). Through
     /// resets and driver restarts the stream goes on ([`EventKind::Watching`]); it picks up GPUs that come later.
     ///
     /// # Errors
     /// The driver is gone, or the system gives no thread.
     pub fn watch(&self, mask: EventMask) -> Result<EventStream, Error> {
-        let count = self.count()?;
         let (sender, events) = sync_channel(BACKLOG);
+        let watch = self.watch_with(mask, move |event| sender.try_send(event).is_ok())?;
+        Ok(EventStream { events, watch })
+    }
+
+    /// As [`watch`](Self::watch), with a function that takes the events. It is called from several threads and must not
+    /// block; when it has no room for an event it says `false`, and [`EventKind::Dropped`] follows.
+    ///
+    /// # Errors
+    /// The driver is gone, or the system gives no thread.
+    pub fn watch_with(
+        &self,
+        mask: EventMask,
+        sink: impl Fn(Event) -> bool + Send + Sync + 'static,
+    ) -> Result<EventWatch, Error> {
+        let count = self.count()?;
         let control = Arc::new(Control {
+            sink: Box::new(sink),
             gate: Arc::clone(self.gate()),
             stop: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
@@ -135,15 +173,17 @@ impl Driver {
             limits: self.options().limits(),
             root: self.root().to_path_buf(),
             watched: Mutex::default(),
+            hurry: Mutex::default(),
         });
+        let watch = EventWatch(Arc::clone(&control));
         // On a node without GPUs, index 0 waits for the first one.
-        ensure(&control, &sender, count.max(1))?;
-        Ok(EventStream { events, control })
+        ensure(&control, count.max(1))?;
+        Ok(watch)
     }
 }
 
 /// Starts the threads that are missing.
-fn ensure(control: &Arc<Control>, sender: &SyncSender<Event>, count: u32) -> Result<(), Error> {
+fn ensure(control: &Arc<Control>, count: u32) -> Result<(), Error> {
     let mut watched = lock(&control.watched);
     for index in 0..count {
         if watched.contains(&index) {
@@ -152,10 +192,10 @@ fn ensure(control: &Arc<Control>, sender: &SyncSender<Event>, count: u32) -> Res
         let gpu = GpuRef { index, uuid: None };
         let watcher = Watcher {
             control: Arc::clone(control),
-            sender: sender.clone(),
             progress: Arc::new(Progress::new(Some(gpu))),
             index,
             told: None,
+            silent: false,
         };
         std::thread::Builder::new()
             .name(format!("nvml-watch{index}"))
@@ -180,11 +220,12 @@ enum Left {
 
 struct Watcher {
     control: Arc<Control>,
-    sender: SyncSender<Event>,
     progress: Arc<Progress>,
     index: u32,
     /// The failure that was reported last.
     told: Option<Error>,
+    /// Whether it was reported that the GPU has no events.
+    silent: bool,
 }
 
 impl Watcher {
@@ -212,7 +253,11 @@ impl Watcher {
                 },
             };
             self.progress.rest();
-            gate.wait_until_open(but_not, &self.control.stop, sleep);
+            let hurried = || lock(&self.control.hurry).contains(&self.index);
+            gate.wait_until_open(but_not, || self.control.stopped() || hurried(), sleep);
+            if lock(&self.control.hurry).remove(&self.index) {
+                pause = PAUSES.0;
+            }
         }
     }
 
@@ -245,7 +290,7 @@ impl Watcher {
             abandoned: &AtomicBool::new(false),
         };
         let count = context.get(symbol!(library, nvmlDeviceGetCount_v2))?;
-        ensure(&control, &self.sender, count)?;
+        ensure(&control, count)?;
         if self.index >= count {
             return Ok(Left::Nothing);
         }
@@ -261,6 +306,9 @@ impl Watcher {
             .optional()?;
         let mask = supported.unwrap_or(0) & control.mask;
         if mask == 0 {
+            if !std::mem::replace(&mut self.silent, true) {
+                self.send(EventKind::Silent, None, None);
+            }
             return Ok(Left::Nothing);
         }
         let set: sys::nvmlEventSet_t = context.get(symbol!(library, nvmlEventSetCreate))?;
@@ -302,6 +350,7 @@ impl Watcher {
             };
             if !watching {
                 watching = true;
+                self.silent = false;
                 self.told = None;
                 self.send(EventKind::Watching, None, None);
             }
@@ -327,30 +376,13 @@ impl Watcher {
             compute_instance,
             kind,
         };
-        let dropped = self.control.dropped.swap(0, Ordering::AcqRel);
-        if dropped > 0
-            && self
-                .offer(event(EventKind::Dropped(dropped), None, None))
-                .is_err()
-        {
-            self.control.dropped.fetch_add(dropped, Ordering::AcqRel);
+        let control = &self.control;
+        let dropped = control.dropped.swap(0, Ordering::AcqRel);
+        if dropped > 0 && !(control.sink)(event(EventKind::Dropped(dropped), None, None)) {
+            control.dropped.fetch_add(dropped, Ordering::AcqRel);
         }
-        if self
-            .offer(event(kind, gpu_instance, compute_instance))
-            .is_err()
-        {
-            self.control.dropped.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
-    fn offer(&self, event: Event) -> Result<(), ()> {
-        match self.sender.try_send(event) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(_)) => Err(()),
-            Err(TrySendError::Disconnected(_)) => {
-                self.control.stop.store(true, Ordering::Release);
-                Ok(())
-            }
+        if !(control.sink)(event(kind, gpu_instance, compute_instance)) {
+            control.dropped.fetch_add(1, Ordering::AcqRel);
         }
     }
 }

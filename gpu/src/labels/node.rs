@@ -1,6 +1,6 @@
 //! What the label rules see of a node.
 
-use crate::Engines;
+use crate::MigAttributes;
 
 /// A node's GPUs and driver. A GPU that could not be read is not in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,21 +64,6 @@ pub struct MigDevice {
     pub profile: String,
     /// What the driver says it consists of; `None` when it does not say.
     pub attributes: Option<MigAttributes>,
-}
-
-/// `nvmlDeviceGetAttributes_v2` of a MIG device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MigAttributes {
-    /// Memory in MiB.
-    pub memory_mib: u64,
-    /// Streaming multiprocessors.
-    pub multiprocessors: u32,
-    /// Slices of its GPU instance.
-    pub gpu_slices: u32,
-    /// Slices of its compute instance.
-    pub compute_slices: u32,
-    /// Engines.
-    pub engines: Engines,
 }
 
 /// A GPU's NVLink fabric membership.

@@ -69,10 +69,7 @@ fn an_instance_lives_from_creation_to_destruction() {
     );
     let size = device.attributes.unwrap();
     assert_eq!((size.multiprocessors, size.memory_mib), (60, 40448));
-    assert_eq!(
-        (size.gpu_instance_slices, size.compute_instance_slices),
-        (3, 3)
-    );
+    assert_eq!((size.gpu_slices, size.compute_slices), (3, 3));
     // With an instance, its profile's insides are known: 1c, 2c, 3c with 3, 1 and 1 of them.
     let board = info.board.unwrap();
     let three = board.profiles.iter().find(|p| p.id == 9).unwrap();

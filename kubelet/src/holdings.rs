@@ -13,26 +13,41 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
+use futures::FutureExt as _;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 use crate::pod_resources::{Limits, PodResources, PodResourcesClient};
 
-/// Between two lists that nobody asked for.
-const SLOW: Duration = Duration::from_secs(60);
+/// When lists are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Between two lists that nobody asked for, and at most between two tries.
+    pub slow: Duration,
+    /// From a nudge to the list, and from a failure to the next try: more than the kubelet needs to note what it was given,
+    /// so that one list serves a burst.
+    pub quiet: Duration,
+    /// How old a kubelet has to be before a list is taken without reason.
+    pub settled: Duration,
+}
 
-/// From a nudge to the list: more than the kubelet needs to note what it was given, so that one list serves a burst.
-const QUIET: Duration = Duration::from_secs(1);
-
-/// How old a kubelet has to be before a list is taken without reason.
-const SETTLED: Duration = Duration::from_secs(10);
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            slow: Duration::from_secs(60),
+            quiet: Duration::from_secs(1),
+            settled: Duration::from_secs(10),
+        }
+    }
+}
 
 /// The lists of one kubelet's socket.
 #[derive(Debug)]
 pub struct Holdings {
     socket: PathBuf,
     client: PodResourcesClient,
+    pace: Pace,
     nudged: Notify,
     /// The kubelet that answered last.
     answered: Mutex<Option<Life>>,
@@ -54,9 +69,9 @@ impl Life {
         })
     }
 
-    fn age(self) -> Duration {
-        // A clock that was set back makes it old.
-        self.made.elapsed().unwrap_or(SETTLED)
+    /// `None` when the clock was set back since.
+    fn age(self) -> Option<Duration> {
+        self.made.elapsed().ok()
     }
 }
 
@@ -74,10 +89,11 @@ impl Holdings {
     ///
     /// # Errors
     /// The path is not UTF-8.
-    pub fn new(socket: &Path, limits: Limits) -> Result<Self, Error> {
+    pub fn new(socket: &Path, limits: Limits, pace: Pace) -> Result<Self, Error> {
         Ok(Self {
             socket: socket.to_owned(),
             client: PodResourcesClient::new(socket, limits)?,
+            pace,
             nudged: Notify::new(),
             answered: Mutex::default(),
         })
@@ -107,9 +123,10 @@ impl Holdings {
 
     /// Hands lists to `take` until `shutdown`.
     pub async fn follow(&self, mut take: impl FnMut(List), shutdown: CancellationToken) {
+        let Pace { slow, quiet, .. } = self.pace;
         let pauses = || {
             let pauses = ExponentialBuilder::default();
-            let pauses = pauses.with_min_delay(QUIET).with_max_delay(SLOW);
+            let pauses = pauses.with_min_delay(quiet).with_max_delay(slow);
             pauses.with_jitter().without_max_times().build()
         };
         let mut failures = pauses();
@@ -128,9 +145,11 @@ impl Holdings {
                 // While calls fail, a nudge would only make them more.
                 () = self.nudged.notified(), if !failing => tokio::select! {
                     () = shutdown.cancelled() => return,
-                    () = tokio::time::sleep(QUIET) => {}
+                    () = tokio::time::sleep(quiet) => {}
                 },
             }
+            // This list serves all nudges until now.
+            let _ = self.nudged.notified().now_or_never();
             let list = tokio::select! {
                 () = shutdown.cancelled() => return,
                 list = self.list() => list,
@@ -140,7 +159,7 @@ impl Holdings {
                     if failing {
                         tracing::info!("the kubelet lists pod resources again");
                     }
-                    (failing, failures, pause) = (false, pauses(), SLOW);
+                    (failing, failures, pause) = (false, pauses(), slow);
                     take(list);
                 }
                 Err(error) => {
@@ -148,7 +167,7 @@ impl Holdings {
                         tracing::warn!(%error, "the kubelet does not list pod resources; trying again");
                     }
                     failing = true;
-                    pause = failures.next().unwrap_or(SLOW);
+                    pause = failures.next().unwrap_or(slow);
                 }
             }
         }
@@ -156,8 +175,9 @@ impl Holdings {
 
     /// How long the kubelet needs until its lists are whole, when nobody waits for one.
     fn unsettled(&self) -> Option<Duration> {
-        let age = Life::of(&self.socket)?.age();
-        SETTLED.checked_sub(age).filter(|young| !young.is_zero())
+        let age = Life::of(&self.socket)?.age()?;
+        let young = self.pace.settled.checked_sub(age);
+        young.filter(|young| !young.is_zero())
     }
 
     fn answered(&self) -> std::sync::MutexGuard<'_, Option<Life>> {

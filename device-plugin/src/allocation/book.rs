@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use configuration::plugin::ResourceName;
 use gpu::ledger::{Conflict, Knowledge, Ledger, Owner, Wanted};
-use kubelet::holdings::{Holdings, List};
+use kubelet::holdings::{Holdings, List, Pace};
 use kubelet::pod_resources::Limits;
 use kubelet::{Error, Paths};
 use tokio_util::sync::CancellationToken;
@@ -50,7 +50,7 @@ impl Book {
     pub fn new(paths: &Paths, ledger: Arc<Mutex<Ledger>>) -> Result<Self, Error> {
         Ok(Self {
             ledger,
-            holdings: Holdings::new(&paths.pod_resources(), Limits::default())?,
+            holdings: Holdings::new(&paths.pod_resources(), Limits::default(), Pace::default())?,
             dra: paths.plugin(DRA_DRIVER),
             node: Mutex::default(),
         })

@@ -4,6 +4,7 @@
 mod authority;
 mod device_plugin;
 mod dra;
+mod holdings;
 mod pod_resources;
 mod registration;
 

@@ -34,6 +34,14 @@ impl Pods {
         ours.flat_map(|(_, ids)| ids.clone()).collect()
     }
 
+    /// A pod is there that has `ids` of a resource, as if it had been admitted.
+    pub fn insert(&self, pod: &str, resource: &str, ids: &[&str]) {
+        let ids = ids.iter().map(|id| (*id).to_owned()).collect();
+        let mut pods = self.0.lock().unwrap();
+        let resources = pods.entry(pod.to_owned()).or_default();
+        resources.push((resource.to_owned(), ids));
+    }
+
     /// A pod ends.
     pub fn remove(&self, pod: &str) {
         self.0.lock().unwrap().remove(pod);

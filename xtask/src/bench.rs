@@ -5,13 +5,20 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
-use crate::bench_exporter;
+use crate::bench_node::Program;
+use crate::{bench_device_plugin, bench_exporter};
 
 /// Run every benchmark
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    processes: bench_exporter::Args,
+    program: Program,
+
+    #[command(flatten)]
+    exporter: bench_exporter::ExporterNumbers,
+
+    #[command(flatten)]
+    device_plugin: bench_device_plugin::DevicePluginNumbers,
 }
 
 /// # Errors
@@ -19,7 +26,9 @@ pub(crate) struct Args {
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<()> {
     cargo(root, &["build", "--release", "--package", "lathe"])?;
     cargo(root, &["bench", "--workspace", "--benches"])?;
-    bench_exporter::run(root, &args.processes)
+    let lathe = args.program.find(root)?;
+    bench_exporter::measure(&lathe, &args.exporter)?;
+    bench_device_plugin::measure(&lathe, &args.device_plugin)
 }
 
 fn cargo(root: &Path, args: &[&str]) -> anyhow::Result<()> {

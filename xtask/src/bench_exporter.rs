@@ -6,31 +6,27 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 
-/// How long a process may take to answer for the first time.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-const LAYOUT: &str = "\
-version: v1
-mig-configs:
-  bench:
-    - devices: all
-      mig-enabled: true
-      mig-devices: {1g.10gb: 7}
-";
+use crate::bench_node::{Node, PATIENCE, Process, Program, call, print_times, wait_for};
 
 /// Measure the exporter and feature discovery as processes
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The program to measure
-    #[arg(long, default_value = "target/release/lathe", value_name = "FILE")]
-    lathe: PathBuf,
+    #[command(flatten)]
+    program: Program,
 
+    #[command(flatten)]
+    numbers: ExporterNumbers,
+}
+
+/// How often.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ExporterNumbers {
     /// Scrapes to measure
     #[arg(long, default_value_t = 2000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     scrapes: u32,
@@ -43,29 +39,15 @@ pub(crate) struct Args {
 /// # Errors
 /// A process cannot be started, does not answer, or answers wrongly.
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<()> {
-    let lathe = root.join(&args.lathe);
-    ensure!(
-        lathe.is_file(),
-        "{} is not there: build it with `cargo build --release`",
-        lathe.display()
-    );
-    let folder = Folder::create()?;
-    let node = folder.0.join("node");
-    call(
-        Command::new(&lathe)
-            .args(["sim", "create", "--preset", "dgx-h100", "--root"])
-            .arg(&node),
-    )?;
-    let layout = folder.0.join("layout.yaml");
-    fs::write(&layout, LAYOUT)?;
-    call(
-        Command::new(&lathe)
-            .args(["mig", "apply", "-c", "bench", "-f"])
-            .arg(&layout)
-            .env("LATHE_ROOT", &node),
-    )?;
-    exporter(&lathe, &node, args.scrapes)?;
-    feature_files(&lathe, &node, args.files)
+    measure(&args.program.find(root)?, &args.numbers)
+}
+
+/// # Errors
+/// As [`run`].
+pub(crate) fn measure(lathe: &Path, numbers: &ExporterNumbers) -> anyhow::Result<()> {
+    let node = Node::create(lathe)?;
+    exporter(lathe, &node.root(), numbers.scrapes)?;
+    feature_files(lathe, &node.root(), numbers.files)
 }
 
 fn exporter(lathe: &Path, node: &Path, scrapes: u32) -> anyhow::Result<()> {
@@ -150,21 +132,6 @@ fn feature_files(lathe: &Path, node: &Path, files: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn print_times(what: &str, mut times: Vec<Duration>) {
-    times.sort_unstable();
-    let at = |share: f64| {
-        let place = ((times.len() as f64 * share) as usize).min(times.len().saturating_sub(1));
-        times.get(place).copied().unwrap_or_default()
-    };
-    println!(
-        "{what}: p50 {:?}, p99 {:?}, max {:?} of {}",
-        at(0.5),
-        at(0.99),
-        at(1.0),
-        times.len()
-    );
-}
-
 fn scrape(
     connection: &mut TcpStream,
     reader: &mut BufReader<TcpStream>,
@@ -198,70 +165,4 @@ fn scrape(
 
 fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
-}
-
-fn call(command: &mut Command) -> anyhow::Result<()> {
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("starting {command:?}"))?;
-    if !output.status.success() {
-        bail!(
-            "{command:?} failed ({}): {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
-    }
-    Ok(())
-}
-
-fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return Ok(found);
-        }
-        ensure!(begun.elapsed() < PATIENCE, "a process did not become ready");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A process that ends with this value.
-struct Process(Child);
-
-impl Process {
-    /// A line of `/proc/PID/status`, in KiB.
-    fn memory(&self, name: &str) -> anyhow::Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
-        let value = status
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        let value = value.with_context(|| format!("no {name} in /proc/PID/status"))?;
-        Ok(value.trim().trim_end_matches("kB").trim().parse()?)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A folder that ends with this value.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn create() -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("lathe-bench-{}", std::process::id()));
-        fs::create_dir(&path).with_context(|| format!("making {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

@@ -1,7 +1,9 @@
 //! Chores of the repository: `cargo xtask <chore>`.
 
 mod bench;
+mod bench_device_plugin;
 mod bench_exporter;
+mod bench_node;
 mod cluster;
 mod image;
 mod manifest;
@@ -27,6 +29,7 @@ enum Chore {
     /// Check the conventions that lints cannot hold
     Tidy,
     Bench(bench::Args),
+    BenchDevicePlugin(bench_device_plugin::Args),
     BenchExporter(bench_exporter::Args),
     Cluster(cluster::ClusterArgs),
     Image(image::ImageArgs),
@@ -50,6 +53,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     match &cli.chore {
         Chore::Tidy => tidy::run(root)?,
         Chore::Bench(args) => bench::run(root, args)?,
+        Chore::BenchDevicePlugin(args) => bench_device_plugin::run(root, args)?,
         Chore::BenchExporter(args) => bench_exporter::run(root, args)?,
         Chore::Image(args) => image::run(root, args)?,
         Chore::Manifest(args) => manifest::run(root, args)?,
@@ -63,4 +67,12 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_sound() {
+        <super::Cli as clap::CommandFactory>::command().debug_assert();
+    }
 }

@@ -1,0 +1,154 @@
+//! Measures the device plugin as the process it is: its memory, how soon it is registered with a kubelet that has just started,
+//! and how long the kubelet waits for an allocation. The node is a simulated DGX H100 whose GPUs are cut into seven instances.
+//!
+//! It needs the release build of `lathe`, beside which the simulated driver library lies.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use kubelet::api::device_plugin::{AllocateRequest, ContainerAllocateRequest};
+use sim_kubelet::{DeviceManager, Seen};
+
+use crate::bench_node::{Node, PATIENCE, Process, Program, print_times};
+
+/// What the node offers: seven instances of eight GPUs.
+const DEVICES: usize = 56;
+
+/// Measure the device plugin as a process
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    program: Program,
+
+    #[command(flatten)]
+    numbers: DevicePluginNumbers,
+}
+
+/// How often.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct DevicePluginNumbers {
+    /// Starts of the kubelet to measure
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    restarts: u32,
+
+    /// Allocations to measure
+    #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    allocations: u32,
+}
+
+/// # Errors
+/// The process cannot be started, does not register, or answers wrongly.
+pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<()> {
+    measure(&args.program.find(root)?, &args.numbers)
+}
+
+/// # Errors
+/// As [`run`].
+pub(crate) fn measure(lathe: &Path, numbers: &DevicePluginNumbers) -> anyhow::Result<()> {
+    let node = Node::create(lathe)?;
+    let folder = node.folder().join("kubelet");
+    fs::create_dir(&folder)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(follow(lathe, &node, &folder, numbers))
+}
+
+async fn follow(
+    lathe: &Path,
+    node: &Node,
+    folder: &Path,
+    numbers: &DevicePluginNumbers,
+) -> anyhow::Result<()> {
+    let mut kubelet = DeviceManager::start(folder);
+    let begun = Instant::now();
+    let started = Command::new(lathe)
+        .args([
+            "device-plugin",
+            "--mig-strategy=mixed",
+            "--device-list-strategy=cdi-cri",
+            "--metrics-address=127.0.0.1:0",
+            "--root",
+        ])
+        .arg(node.root())
+        .arg("--kubelet-socket")
+        .arg(folder.join("kubelet.sock"))
+        .env_remove("NODE_NAME")
+        .stderr(Stdio::null())
+        .spawn();
+    let process = Process(started.context("starting the device plugin")?);
+    let mut socket = registered(&mut kubelet).await?;
+    println!(
+        "device plugin: registered {:?} after its start",
+        begun.elapsed()
+    );
+
+    let mut times = Vec::new();
+    for _ in 0..numbers.restarts {
+        drop(kubelet);
+        // It notices the end first, as in life.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let begun = Instant::now();
+        kubelet = DeviceManager::start(folder);
+        socket = registered(&mut kubelet).await?;
+        times.push(begun.elapsed());
+    }
+    print_times(
+        "device plugin: from the kubelet's socket to its list of devices",
+        times,
+    );
+
+    let list = kubelet.devices();
+    let ids: Vec<&String> = list.values().flat_map(|one| one.list.keys()).collect();
+    ensure!(ids.len() == DEVICES, "{} devices are offered", ids.len());
+    let mut client = kubelet.plugin(&socket).await;
+    let mut times = Vec::new();
+    for id in ids.iter().cycle().take(numbers.allocations as usize) {
+        let request = AllocateRequest {
+            container_requests: vec![ContainerAllocateRequest {
+                device_ids: vec![(*id).clone()],
+            }],
+        };
+        let begun = Instant::now();
+        let answer = client.allocate(request).await?.into_inner();
+        times.push(begun.elapsed());
+        ensure!(
+            answer
+                .container_responses
+                .iter()
+                .any(|one| !one.cdi_devices.is_empty()),
+            "{id} is answered with {answer:?}"
+        );
+    }
+    print_times("device plugin: allocation", times);
+    println!(
+        "device plugin: {} KiB resident, {} KiB of it its own; at most {} KiB resident",
+        process.memory("VmRSS")?,
+        process.memory("RssAnon")?,
+        process.memory("VmHWM")?
+    );
+    Ok(())
+}
+
+/// Waits until the plugin's list of devices is complete; its socket.
+async fn registered(kubelet: &mut DeviceManager) -> anyhow::Result<String> {
+    let mut socket = None;
+    let complete = async {
+        loop {
+            match kubelet.next().await {
+                Seen::Registered { socket: name, .. } => socket = Some(name),
+                Seen::List(ids) if ids.len() == DEVICES => break,
+                Seen::List(_) => {}
+                Seen::Refused | Seen::Ended => bail!("the plugin was refused, or went away"),
+            }
+        }
+        Ok(())
+    };
+    tokio::time::timeout(PATIENCE, complete)
+        .await
+        .context("the plugin did not register")??;
+    socket.context("a list came before the registration")
+}

@@ -190,3 +190,7 @@ fn wanted(device: &Device, share: Option<u32>) -> Wanted {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+#[path = "book_tests.rs"]
+mod tests;

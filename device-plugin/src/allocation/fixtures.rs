@@ -5,7 +5,7 @@
 use configuration::plugin::PluginFile;
 
 use super::Options;
-use crate::resources::{Device, MigPlace, Resource};
+use crate::resources::{Device, Gpu, MigDevice, MigPlace, Resource};
 
 /// Options of a file.
 pub(super) fn options(yaml: &str) -> Options {
@@ -42,6 +42,30 @@ fn device(text: &str) -> Device {
         }),
         shares,
     }
+}
+
+/// GPUs, each followed by its MIG devices: `0 0:0 0:1 1`.
+pub(super) fn gpus(text: &str) -> Vec<Gpu> {
+    let mut gpus = Vec::<Gpu>::new();
+    for device in text.split_whitespace().map(device) {
+        match device.mig {
+            None => gpus.push(Gpu {
+                index: device.gpu_index,
+                uuid: device.uuid,
+                minor: Some(device.gpu_index),
+                ..Gpu::default()
+            }),
+            Some(place) => gpus.last_mut().unwrap().mig.push(MigDevice {
+                index: place.index,
+                uuid: device.uuid,
+                gpu_instance: place.gpu_instance,
+                compute_instance: place.compute_instance,
+                profile: None,
+                attributes: None,
+            }),
+        }
+    }
+    gpus
 }
 
 /// Ids, separated by spaces.

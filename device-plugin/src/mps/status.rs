@@ -131,7 +131,7 @@ pub fn ready(root: &Root, resource: &ResourceName) -> Result<Served, NotReady> {
 /// Says that a daemon is up, until it is dropped.
 #[derive(Debug)]
 pub struct Started {
-    path: PathBuf,
+    path: Option<PathBuf>,
     /// Locked.
     _file: File,
 }
@@ -148,14 +148,24 @@ impl Started {
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         file.write_all(served.text().as_bytes())?;
         std::fs::rename(&hidden, &path)?;
-        Ok(Self { path, _file: file })
+        Ok(Self {
+            path: Some(path),
+            _file: file,
+        })
+    }
+
+    /// Says no more, after somebody else published in its place.
+    pub fn replaced(mut self) {
+        self.path = None;
     }
 }
 
 impl Drop for Started {
     fn drop(&mut self) {
         // A file that stays is known to be stale by its lock, which ends with `self.file`.
-        let _ = remove(&self.path);
+        if let Some(path) = &self.path {
+            let _ = remove(path);
+        }
     }
 }
 
@@ -232,7 +242,9 @@ mod tests {
         let first = Started::publish(&root, &resource, &Served::default()).unwrap();
         let second = Started::publish(&root, &resource, &served()).unwrap();
         assert_eq!(ready(&root, &resource).unwrap(), served());
-        drop((first, second));
+        first.replaced();
+        assert_eq!(ready(&root, &resource).unwrap(), served());
+        drop(second);
         assert!(matches!(
             ready(&root, &resource),
             Err(NotReady::NotStarted { .. })

@@ -196,8 +196,8 @@ proptest! {
         let (_, plan) = planned(&[gpu(0)], &sharing, |_| facts);
         let daemon = plan.daemons.values().next().unwrap();
         let mib = daemon.gpus[0].memory_mib.unwrap();
-        prop_assert!(mib * u64::from(replicas) << 20 <= memory);
-        prop_assert!((mib + 1) * u64::from(replicas) << 20 > memory);
+        prop_assert!((mib * u64::from(replicas)) << 20 <= memory);
+        prop_assert!(((mib + 1) * u64::from(replicas)) << 20 > memory);
         let percentage = daemon.thread_percentage();
         prop_assert!((1..=50).contains(&percentage));
         prop_assert!(percentage * replicas <= 100);

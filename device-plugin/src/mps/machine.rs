@@ -1,0 +1,386 @@
+//! What to do about one resource's daemon: a state machine without clock, processes or driver.
+//!
+//! [`Machine::next`] says the one step to take now; who took it reports with [`Machine::saw`]. Rules:
+//! - A daemon that dies or no longer answers is started again, after a pause that doubles up to a minute.
+//! - Limits that change are set in the running daemon. GPUs that it must no longer serve end it, since which GPUs a daemon sees
+//!   is fixed when it starts. GPUs that it should serve as well wait until it has no clients: nobody's work is killed for them.
+//! - The resource is ready only while the daemon answers with the limits that are wanted.
+//! - GPUs are put into exclusive mode before the daemon starts and back into the default when no daemon wants them.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::plan::Daemon;
+use super::status::Served;
+
+/// How patient one is with a daemon.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// How often it is asked whether it still answers: a process that hangs cannot be watched.
+    pub probe: Duration,
+    /// When an answer failed, the next question comes sooner.
+    pub probe_again: Duration,
+    /// First and longest pause before a start that follows a failure.
+    pub pauses: (Duration, Duration),
+    /// How long an answer may take. The program answers in milliseconds; a loaded node gets patience.
+    pub answer: Duration,
+    /// How long it may take from its start to its first answer.
+    pub start: Duration,
+    /// How long it may take to end when asked to: it waits for its servers.
+    pub end: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            probe: Duration::from_secs(15),
+            probe_again: Duration::from_secs(5),
+            pauses: (Duration::from_secs(1), Duration::from_secs(60)),
+            answer: Duration::from_secs(5),
+            start: Duration::from_secs(10),
+            end: Duration::from_secs(10),
+        }
+    }
+}
+
+/// So many questions in a row without an answer end a daemon. Its clients compute on without it, so it is not ended lightly.
+pub const MISSES: u32 = 4;
+
+/// Time since some fixed moment.
+pub type Now = Duration;
+
+/// The one thing to do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Make folders and put these GPUs into exclusive mode.
+    Prepare(BTreeSet<String>),
+    /// Start the program on these GPUs and wait until it answers.
+    Start(BTreeSet<String>),
+    /// Set these limits.
+    Limit(Daemon),
+    /// Tell the device plugin what is served.
+    Publish(Served),
+    /// Tell the device plugin that nothing is served.
+    Withdraw,
+    /// Ask for the default thread percentage.
+    Probe,
+    /// Ask whether there are clients.
+    AskClients,
+    /// Ask the program to end, and end it if it does not.
+    Quit,
+    /// End what is left of the program and its servers.
+    Clear,
+    /// Put these GPUs back into the default mode.
+    Release(BTreeSet<String>),
+    /// Nothing until then, or until something is reported.
+    Wait(Option<Now>),
+}
+
+/// What came of a step, or happened by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seen {
+    /// What shall be served: `None` ends the daemon.
+    Wanted(Option<Daemon>),
+    /// These GPUs can be served; why the others cannot.
+    Prepared(BTreeSet<String>, Option<String>),
+    /// The program answers.
+    Started,
+    /// The program could not be started, or ended.
+    Ended(String),
+    /// Limits are set.
+    Limited(Daemon),
+    /// The default thread percentage.
+    Answered(f64),
+    /// No answer.
+    Silent(String),
+    /// The device plugin knows.
+    Published(Served),
+    /// The device plugin could not be told.
+    Unpublished(String),
+    /// The device plugin knows.
+    Withdrawn,
+    /// Whether there are clients.
+    Clients(bool),
+    /// Nothing of the program is left.
+    Cleared,
+    /// The GPUs are back in the default mode, as far as they answer.
+    Released(BTreeSet<String>),
+}
+
+/// See the module's words.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    pace: Pace,
+    wanted: Option<Daemon>,
+    running: Option<Running>,
+    /// Something of a program may be left.
+    dirty: bool,
+    published: Option<Served>,
+    exclusive: BTreeSet<String>,
+    usable: BTreeSet<String>,
+    failures: u32,
+    not_before: Now,
+    trouble: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Running {
+    gpus: BTreeSet<String>,
+    since: Now,
+    limits: Option<Daemon>,
+    misses: u32,
+    look_at: Now,
+    grow_at: Now,
+    idle: bool,
+}
+
+impl Machine {
+    /// A daemon that does not run. `exclusive` are the GPUs that an earlier process put into exclusive mode and `dirty` says
+    /// whether it may have left a program behind.
+    pub fn new(pace: Pace, exclusive: BTreeSet<String>, dirty: bool) -> Self {
+        Self {
+            pace,
+            exclusive,
+            dirty,
+            ..Self::default()
+        }
+    }
+
+    /// Why the resource is not ready, when something failed.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// Whether everything that is wanted is served.
+    pub fn is_ready(&self) -> bool {
+        let all = self.wanted.as_ref().map(Served::from);
+        self.published.is_some() && self.published == all
+    }
+
+    /// Whether nothing is wanted and nothing is left to do.
+    pub fn is_over(&self) -> bool {
+        self.wanted.is_none()
+            && self.running.is_none()
+            && self.published.is_none()
+            && !self.dirty
+            && self.exclusive.is_empty()
+    }
+
+    /// What to do now.
+    pub fn next(&self, now: Now) -> Step {
+        let Some(running) = &self.running else {
+            return self.next_stopped(now);
+        };
+        let Some(wanted) = &self.wanted else {
+            return self.withdraw_and(Step::Quit);
+        };
+        let all = uuids(wanted);
+        if !running.gpus.is_subset(&all) || running.idle {
+            return self.withdraw_and(Step::Quit);
+        }
+        if running.misses >= MISSES {
+            return self.withdraw_and(Step::Quit);
+        }
+        if running.misses > 0 {
+            if self.published.is_some() {
+                return Step::Withdraw;
+            }
+            if now < running.look_at {
+                return Step::Wait(Some(running.look_at));
+            }
+        }
+        let limits = only(wanted, &running.gpus);
+        if running.limits.as_ref() != Some(&limits) {
+            return Step::Limit(limits);
+        }
+        if now >= running.look_at {
+            return Step::Probe;
+        }
+        let served = Served::from(&limits);
+        if self.published.as_ref() != Some(&served) {
+            return Step::Publish(served);
+        }
+        let missing: BTreeSet<String> = all.difference(&running.gpus).cloned().collect();
+        if missing.is_empty() {
+            return Step::Wait(Some(running.look_at));
+        }
+        if now < running.grow_at {
+            return Step::Wait(Some(running.look_at.min(running.grow_at)));
+        }
+        if missing.is_disjoint(&self.usable) {
+            Step::Prepare(missing)
+        } else {
+            Step::AskClients
+        }
+    }
+
+    fn next_stopped(&self, now: Now) -> Step {
+        if self.published.is_some() {
+            return Step::Withdraw;
+        }
+        if self.dirty {
+            return Step::Clear;
+        }
+        let wanted = self.wanted.as_ref().map(uuids).unwrap_or_default();
+        let unwanted: BTreeSet<String> = self.exclusive.difference(&wanted).cloned().collect();
+        if !unwanted.is_empty() {
+            return Step::Release(unwanted);
+        }
+        if wanted.is_empty() {
+            return Step::Wait(None);
+        }
+        if now < self.not_before {
+            return Step::Wait(Some(self.not_before));
+        }
+        let usable: BTreeSet<String> = self.usable.intersection(&wanted).cloned().collect();
+        if usable.is_empty() {
+            Step::Prepare(wanted)
+        } else {
+            Step::Start(usable)
+        }
+    }
+
+    fn withdraw_and(&self, then: Step) -> Step {
+        match self.published {
+            Some(_) => Step::Withdraw,
+            None => then,
+        }
+    }
+
+    /// Takes a report.
+    pub fn saw(&mut self, seen: Seen, now: Now) {
+        match seen {
+            Seen::Wanted(wanted) => {
+                // Other GPUs are another try.
+                if self.wanted.as_ref().map(uuids) != wanted.as_ref().map(uuids) {
+                    self.failures = 0;
+                    self.not_before = Now::ZERO;
+                    match &mut self.running {
+                        Some(running) => running.grow_at = now,
+                        None => self.usable = BTreeSet::new(),
+                    }
+                }
+                self.wanted = wanted;
+            }
+            Seen::Prepared(usable, trouble) => self.prepared(usable, trouble, now),
+            Seen::Started => {
+                let gpus = std::mem::take(&mut self.usable);
+                self.dirty = true;
+                self.running = Some(Running {
+                    gpus,
+                    since: now,
+                    limits: None,
+                    misses: 0,
+                    look_at: now + self.pace.probe,
+                    grow_at: now + self.pace.probe,
+                    idle: false,
+                });
+            }
+            Seen::Ended(reason) => self.ended(reason, now),
+            Seen::Cleared => self.dirty = false,
+            Seen::Published(served) => {
+                self.published = Some(served);
+                self.trouble = None;
+            }
+            Seen::Withdrawn => self.published = None,
+            Seen::Released(gpus) => self.exclusive.retain(|gpu| !gpus.contains(gpu)),
+            Seen::Unpublished(reason) | Seen::Silent(reason) => {
+                self.trouble = Some(reason);
+                if let Some(running) = &mut self.running {
+                    running.misses += 1;
+                    running.look_at = now + self.pace.probe_again;
+                }
+            }
+            Seen::Limited(limits) => {
+                if let Some(running) = &mut self.running {
+                    running.limits = Some(limits);
+                    // What was set is read back before anybody is told.
+                    running.look_at = now;
+                }
+            }
+            Seen::Answered(percentage) => self.answered(percentage, now),
+            Seen::Clients(any) => {
+                if let Some(running) = &mut self.running {
+                    running.idle = !any;
+                    running.grow_at = now + self.pace.probe;
+                }
+            }
+        }
+    }
+
+    fn prepared(&mut self, usable: BTreeSet<String>, trouble: Option<String>, now: Now) {
+        self.exclusive.extend(usable.iter().cloned());
+        if let Some(running) = &mut self.running {
+            running.grow_at = if usable.is_empty() {
+                now + self.pace.probe
+            } else {
+                now
+            };
+        } else if usable.is_empty() {
+            self.pause(now);
+        }
+        self.usable = usable;
+        self.trouble = trouble;
+    }
+
+    fn answered(&mut self, percentage: f64, now: Now) {
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        running.misses = 0;
+        running.look_at = now + self.pace.probe;
+        let wanted = running.limits.as_ref().map(Daemon::thread_percentage);
+        // Somebody else set another: set ours again, but not faster than one looks.
+        if wanted.is_some_and(|wanted| (percentage - f64::from(wanted)).abs() >= 1.0) {
+            running.misses = 1;
+            running.limits = None;
+            running.look_at = now + self.pace.probe_again;
+            self.trouble = Some(format!(
+                "its default thread percentage is {percentage}: does something else control it?"
+            ));
+        }
+    }
+
+    fn ended(&mut self, reason: String, now: Now) {
+        let wanted = self.wanted.as_ref().map(uuids);
+        if let Some(running) = self.running.take() {
+            if now.saturating_sub(running.since) >= self.pace.pauses.1 {
+                self.failures = 0;
+            }
+            // Ended because that was asked for.
+            if running.idle || wanted.is_none_or(|wanted| !running.gpus.is_subset(&wanted)) {
+                self.dirty = true;
+                self.usable = BTreeSet::new();
+                return;
+            }
+        }
+        self.dirty = true;
+        self.usable = BTreeSet::new();
+        self.trouble = Some(reason);
+        self.pause(now);
+    }
+
+    fn pause(&mut self, now: Now) {
+        let doubled = self
+            .pace
+            .pauses
+            .0
+            .saturating_mul(1 << self.failures.min(16));
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = now + doubled.min(self.pace.pauses.1);
+    }
+}
+
+fn uuids(daemon: &Daemon) -> BTreeSet<String> {
+    daemon.uuids().map(str::to_owned).collect()
+}
+
+/// The part of a daemon that is about these GPUs.
+fn only(daemon: &Daemon, gpus: &BTreeSet<String>) -> Daemon {
+    let mut daemon = daemon.clone();
+    daemon.gpus.retain(|gpu| gpus.contains(&gpu.uuid));
+    daemon
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! All daemons of a node: one [`Runner`] per resource, each on its own, so that nothing that happens to one touches another.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use configuration::plugin::ResourceName;
+use nvml::Session;
+use rustix::fs::{FlockOperation, flock};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::plan::{Daemon, Plan};
+use super::runner::{Place, Report, Reports, Runner, is_left};
+use super::shm;
+use super::status::remove;
+
+/// How long daemons may take to end. A pod has 30 s for all of its end.
+const END: Duration = Duration::from_secs(25);
+
+/// The inode of the first PID namespace, `PROC_PID_INIT_INO` of the kernel.
+const HOST_PIDS: &str = "pid:[4026531836]";
+
+/// The daemons cannot be looked after.
+#[derive(Debug, thiserror::Error)]
+pub enum SupervisorError {
+    /// The root cannot be used.
+    #[error("cannot use the MPS root {}: {source}", path.display())]
+    Root {
+        /// The root.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody else looks after them.
+    #[error("another lathe mps-daemon uses {}: only one can run on a node", path.display())]
+    Taken {
+        /// The root.
+        path: PathBuf,
+    },
+}
+
+/// See the module's words.
+pub struct Supervisor {
+    place: Arc<Place>,
+    session: Arc<Session>,
+    wanted: BTreeMap<ResourceName, watch::Sender<Option<Daemon>>>,
+    tasks: JoinSet<()>,
+    reports: Reports,
+    seen: watch::Receiver<BTreeMap<ResourceName, Report>>,
+    /// Whether it is known what is wanted.
+    planned: bool,
+    /// Locked.
+    _lock: File,
+}
+
+impl Supervisor {
+    /// Takes the root over. Daemons that an earlier process left are ended with the first plan that does not name them.
+    ///
+    /// # Errors
+    /// [`SupervisorError`].
+    pub fn open(place: Place, session: Arc<Session>) -> Result<Self, SupervisorError> {
+        let path = place.root.path().to_owned();
+        let failed = |source: io::Error| SupervisorError::Root {
+            path: path.clone(),
+            source,
+        };
+        std::fs::create_dir_all(&path).map_err(failed)?;
+        let lock = File::create(path.join(".lock")).map_err(failed)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(SupervisorError::Taken { path }),
+            Err(error) => return Err(failed(error.into())),
+        }
+        remove(&place.root.ready_file()).map_err(failed)?;
+        let (reports, seen) = watch::channel(BTreeMap::new());
+        Ok(Self {
+            place: Arc::new(place),
+            session,
+            wanted: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            reports,
+            seen,
+            planned: false,
+            _lock: lock,
+        })
+    }
+
+    /// Says what of the pod's own set-up keeps clients out, one line each.
+    pub fn concerns(&self, shm: &Path) -> Vec<String> {
+        let mut concerns = Vec::new();
+        if !shm::is_shared(&self.place.root, shm) {
+            concerns.push(format!(
+                "{} is not {}: containers that share a GPU will not reach the MPS daemon; mount that folder of the host there",
+                shm.display(),
+                self.place.root.shm().display()
+            ));
+        }
+        let namespace = std::fs::read_link("/proc/self/ns/pid");
+        if namespace.is_ok_and(|link| link != Path::new(HOST_PIDS)) {
+            concerns.push("this pod does not share the host's process ids: the MPS daemon refuses clients of other containers; set hostPID: true".to_owned());
+        }
+        concerns
+    }
+
+    /// Makes the daemons be what a plan says. Those that stay as they are do not notice.
+    pub fn apply(&mut self, plan: &Plan) {
+        if !self.planned {
+            self.planned = true;
+            for resource in left(&self.place) {
+                self.sender(&resource);
+            }
+        }
+        for resource in plan.daemons.keys() {
+            self.sender(resource);
+        }
+        for (resource, wanted) in &self.wanted {
+            let daemon = plan.daemons.get(resource);
+            wanted.send_if_modified(|before| {
+                let differs = before.as_ref() != daemon;
+                *before = daemon.cloned();
+                differs
+            });
+        }
+        self.mark_ready();
+    }
+
+    fn sender(&mut self, resource: &ResourceName) {
+        if self.wanted.contains_key(resource) {
+            return;
+        }
+        let (sender, receiver) = watch::channel(None);
+        let place = Arc::clone(&self.place);
+        let runner = Runner::new(place, resource.clone(), Arc::clone(&self.session));
+        let task = runner.run(receiver, self.reports.clone());
+        self.tasks.spawn(task);
+        self.wanted.insert(resource.clone(), sender);
+    }
+
+    /// Waits until a daemon became ready or is no longer.
+    pub async fn changed(&mut self) {
+        // It cannot end: this holds a sender.
+        let _ = self.seen.changed().await;
+        self.mark_ready();
+    }
+
+    /// How each wanted daemon is.
+    pub fn reports(&self) -> BTreeMap<ResourceName, Report> {
+        let reports = self.seen.borrow();
+        let wanted = self.wanted.iter();
+        let wanted = wanted.filter(|(_, wanted)| wanted.borrow().is_some());
+        wanted
+            .map(|(resource, _)| {
+                (
+                    resource.clone(),
+                    reports.get(resource).cloned().unwrap_or_default(),
+                )
+            })
+            .collect()
+    }
+
+    /// Whether all daemons that are wanted are up; not before it is known which are.
+    pub fn is_ready(&self) -> bool {
+        self.planned && self.reports().values().all(|report| report.ready)
+    }
+
+    fn mark_ready(&self) {
+        let file = self.place.root.ready_file();
+        let marked = if self.is_ready() {
+            // Not touched when it is there: nothing changed.
+            File::options()
+                .create(true)
+                .append(true)
+                .open(&file)
+                .map(drop)
+        } else {
+            remove(&file)
+        };
+        if let Err(error) = marked {
+            tracing::warn!(file = %file.display(), %error, "cannot say whether MPS is ready");
+        }
+    }
+
+    /// Ends all daemons and puts their GPUs back, within bounds.
+    pub async fn end(mut self) {
+        if let Err(error) = remove(&self.place.root.ready_file()) {
+            tracing::warn!(%error, "cannot say that MPS is not ready");
+        }
+        self.wanted.clear();
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(END, all).await.is_err() {
+            tracing::warn!("MPS daemons did not end in time; the next start clears up");
+            self.tasks.abort_all();
+        }
+    }
+}
+
+/// Resources of which an earlier process left something.
+fn left(place: &Place) -> Vec<ResourceName> {
+    let folders = |path: &Path| {
+        let entries = std::fs::read_dir(path).into_iter().flatten();
+        entries
+            .filter_map(Result::ok)
+            .filter(|entry| entry.path().is_dir())
+    };
+    let mut left = Vec::new();
+    for vendor in folders(place.root.path()) {
+        for folder in folders(&vendor.path()) {
+            let name = Path::new(&vendor.file_name()).join(folder.file_name());
+            let name = name.to_str().and_then(|name| name.parse().ok());
+            // What is no name of ours is no folder of ours.
+            let name =
+                name.filter(|name: &ResourceName| place.root.resource(name) == folder.path());
+            left.extend(name.filter(|name| is_left(&place.root, name)));
+        }
+    }
+    left
+}

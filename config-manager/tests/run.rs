@@ -172,7 +172,8 @@ async fn until(is_so: impl Fn() -> bool) {
 
 #[tokio::test]
 async fn each_change_is_linked_and_told_once() {
-    let rig = Rig::new(Some("a")).await;
+    let mut rig = Rig::new(Some("a")).await;
+    rig.config.rules.default = Some("b".to_owned());
     let listener = rig.listener().await;
     let running = rig.start().await;
     rig.until_linked("1").await;
@@ -185,6 +186,8 @@ async fn each_change_is_linked_and_told_once() {
     // Nothing that matters to this node.
     rig.write("a", "other");
     rig.write("b", "3");
+    // The default is what the label says already.
+    rig.label(None);
     sleep(QUIET).await;
     assert_eq!(listener.told(), 3);
     running.end().await;

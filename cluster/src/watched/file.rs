@@ -1,6 +1,8 @@
 //! Tells when the content of a file changes, so that an edited ConfigMap takes effect without anybody saying so.
 
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::WatchedFolder;
@@ -50,9 +52,14 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
+/// More than any configuration may have: what lies beyond is nobody's business.
+const MAX_BYTES: u64 = 4 << 20;
+
 /// `None` when the file cannot be read.
 fn digest(path: &Path) -> Option<u64> {
-    let content = std::fs::read(path).ok()?;
+    let mut content = Vec::new();
+    let file = File::open(path).ok()?;
+    file.take(MAX_BYTES).read_to_end(&mut content).ok()?;
     let mut hasher = DefaultHasher::new();
     content.hash(&mut hasher);
     Some(hasher.finish())

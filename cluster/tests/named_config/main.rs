@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod random;
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -354,8 +356,14 @@ async fn a_config_map_is_watched() {
         .seed([config_map_with(json!({ "a": "1", "b": "3" }))])
         .unwrap();
     in_force(&mut seen, "b", "3").await;
-    server.seed([config_map_with(json!({ "a": "1" }))]).unwrap();
-    let selection = trouble(&mut seen, |_| true).await;
+    server
+        .seed([config_map_with(json!({ "a": "1", ".hidden": "x" }))])
+        .unwrap();
+    let selection = trouble(
+        &mut seen,
+        |trouble| matches!(trouble, Trouble::NoSuchConfig { available, .. } if available == &["a"]),
+    )
+    .await;
     assert_eq!(&*selection.in_force.unwrap().content, "3");
     label(&server, Some("a")).await;
     in_force(&mut seen, "a", "1").await;

@@ -36,6 +36,7 @@ mod plan;
 mod planner;
 mod profile;
 mod topology;
+mod xid;
 
 pub use board::{Board, ComputeProfile, Engines, InstanceProfile, PciId, Placement};
 pub use compute::{ComputeChoice, compute_placements};
@@ -50,3 +51,4 @@ pub use plan::{Created, CreatedCompute, Destroyed, GpuPlan, Step};
 pub use planner::{matches, plan, undo};
 pub use profile::{Attributes, ParseProfileError, Profile, ProfileProblem};
 pub use topology::{Path, PcieRelation, Topology};
+pub use xid::xid_meaning;

@@ -4,6 +4,7 @@
 //! [`resources()`] turns a node's GPUs and the configuration into resources. It is a pure function: where GPUs come from and
 //! how the kubelet learns of resources is not its business. [`health`] says what an event means for them.
 
+pub mod hardware;
 pub mod health;
 pub mod allocation;
 mod id;

@@ -69,8 +69,8 @@ impl Session {
         self.open(false)
     }
 
-    /// As [`driver`](Self::driver), without regard to the pause after a failed attempt: for who has reason to think that the
-    /// driver is there now.
+    /// As [`driver`](Self::driver), forgetting failed attempts and their pauses: for who has reason to think that the driver
+    /// comes now.
     ///
     /// # Errors
     /// As [`driver`](Self::driver).
@@ -104,8 +104,10 @@ impl Session {
             state.last = None;
             return Ok(self.driver.clone());
         }
+        if at_once {
+            state.last = None;
+        }
         if let Some(failure) = &state.last
-            && !at_once
             && Instant::now() < failure.next
         {
             return Err(failure.error.clone());

@@ -1,0 +1,523 @@
+//! The thread that follows the driver.
+//!
+//! Events say most of what happens; a look at the GPU follows, since an event says only that something changed. What no
+//! event tells of is looked for once a second: files in `/proc` ([`super::proc`]), GPUs in trouble, and GPUs that report no
+//! events. The thread itself never waits for a GPU: looks run on the GPUs' own threads and come back as messages.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use nvml::{Error, Event, EventKind, EventMask, EventWatch, Session};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::inventory::{Cause, Inventory, KnownGpu, Observation};
+use super::looks::Looks;
+use super::proc;
+use super::topology::{Of, Readings};
+use super::{BACKLOG, describe};
+
+/// How often that is looked for of which no event tells. With the look that follows, a change shows within two seconds.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How long a first inventory waits for GPUs that are slow to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long the events of a GPU must be unreadable before the driver is opened anew, which interrupts the events of all.
+const BLIND: Duration = Duration::from_secs(3);
+
+/// First and longest pause between two openings that were to mend something.
+const MEND: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(300));
+
+/// What the thread hears.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// From the driver.
+    Event(Event),
+    /// A look came back.
+    Answer {
+        /// With which opening of the library it was made.
+        generation: u64,
+        index: u32,
+        answer: Result<Option<KnownGpu>, Error>,
+    },
+    /// A reading of the topology came back.
+    Topology(Result<nvml::TopologyReport, Error>),
+    /// Let go of the GPUs.
+    Pause {
+        until: Instant,
+        reply: oneshot::Sender<Result<(), Error>>,
+    },
+    /// Take them up again.
+    Resume,
+    /// End.
+    Stop,
+}
+
+/// The driver while it is open.
+struct Open {
+    driver: nvml::Driver,
+    generation: u64,
+    looks: Looks,
+    /// Whether the list was complete since it was opened.
+    was_complete: bool,
+    since: Instant,
+}
+
+/// What `/proc` showed last.
+#[derive(Default)]
+struct Shown {
+    version: Option<String>,
+    boards: Option<BTreeSet<String>>,
+    /// By minor.
+    instances: BTreeMap<u32, Option<BTreeSet<String>>>,
+}
+
+/// Openings of the driver that were to mend something.
+struct Mending {
+    pause: Duration,
+    next: Instant,
+}
+
+/// See the module's words.
+pub(super) struct Follower {
+    session: Arc<Session>,
+    root: PathBuf,
+    messages: Sender<Message>,
+    inventory: Inventory,
+    inventories: watch::Sender<Arc<Inventory>>,
+    topologies: watch::Sender<Arc<gpu::Topology>>,
+    events: mpsc::Sender<Event>,
+    /// Events that the consumer had no room for.
+    dropped: u64,
+    /// Driver events on their way to this thread.
+    waiting: Arc<AtomicUsize>,
+    watch: Option<EventWatch>,
+    open: Option<Open>,
+    paused: Option<Instant>,
+    shown: Shown,
+    /// GPUs that report no events, by index; with when that began if it is a failure that opening anew may mend.
+    blind: BTreeMap<u32, Option<Instant>>,
+    mending: Mending,
+    readings: Readings,
+}
+
+impl Follower {
+    pub(super) fn new(
+        session: Arc<Session>,
+        messages: Sender<Message>,
+        inventories: watch::Sender<Arc<Inventory>>,
+        topologies: watch::Sender<Arc<gpu::Topology>>,
+        events: mpsc::Sender<Event>,
+    ) -> Self {
+        Self {
+            root: session.root().to_path_buf(),
+            session,
+            messages,
+            inventory: Inventory::default(),
+            inventories,
+            topologies,
+            events,
+            dropped: 0,
+            waiting: Arc::default(),
+            watch: None,
+            open: None,
+            paused: None,
+            shown: Shown::default(),
+            blind: BTreeMap::new(),
+            mending: Mending {
+                pause: MEND.0,
+                next: Instant::now(),
+            },
+            readings: Readings::default(),
+        }
+    }
+
+    pub(super) fn follow(mut self, incoming: &Receiver<Message>) {
+        let mut tick = Instant::now();
+        loop {
+            let now = Instant::now();
+            if now >= tick {
+                self.tick(now);
+                tick = Instant::now() + TICK;
+            }
+            self.look(Instant::now());
+            self.publish(Instant::now());
+            let next = self.open.as_ref().and_then(|open| open.looks.next());
+            let wake = next.map_or(tick, |next| next.min(tick));
+            let message = incoming.recv_timeout(wake.saturating_duration_since(Instant::now()));
+            let first = match message {
+                Ok(message) => message,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            for message in std::iter::once(first).chain(incoming.try_iter()) {
+                if matches!(message, Message::Stop) {
+                    return;
+                }
+                if matches!(message, Message::Resume) {
+                    tick = Instant::now();
+                }
+                self.hear(message, Instant::now());
+            }
+        }
+    }
+
+    fn hear(&mut self, message: Message, now: Instant) {
+        match message {
+            Message::Event(event) => {
+                self.waiting.fetch_sub(1, Ordering::AcqRel);
+                self.happened(&event, now);
+                self.pass_on(event);
+            }
+            Message::Answer {
+                generation,
+                index,
+                answer,
+            } => self.answered(generation, index, answer),
+            Message::Topology(result) => {
+                if let Some(topology) = self.readings.done(result) {
+                    self.topologies.send_replace(Arc::new(topology));
+                }
+            }
+            Message::Pause { until, reply } => {
+                let _ = reply.send(self.pause(until, now));
+            }
+            Message::Resume => self.resume(),
+            // Ends the loop that calls this.
+            Message::Stop => {}
+        }
+    }
+
+    // Once a second.
+
+    fn tick(&mut self, now: Instant) {
+        if self.paused.is_some_and(|until| until <= now) {
+            tracing::warn!("the GPUs were left alone for long enough; taking them up again");
+            self.resume();
+        }
+        if self.paused.is_some() {
+            return;
+        }
+        // It may be loaded again before anybody noticed that it was gone.
+        let version = proc::version(&self.root);
+        let came = version.is_some() && version != self.shown.version;
+        self.shown.version = version;
+        let driver = if came {
+            self.session.attempt()
+        } else {
+            self.session.driver()
+        };
+        match driver {
+            Ok(driver) => {
+                let generation = driver.generation();
+                if self.open.as_ref().map(|open| open.generation) != Some(generation) {
+                    self.opened(driver, generation, now);
+                }
+            }
+            Err(error) => self.gone(error),
+        }
+        self.search(now);
+        self.mend(now);
+    }
+
+    /// The driver is open for the first time, or anew.
+    fn opened(&mut self, driver: nvml::Driver, generation: u64, now: Instant) {
+        self.shown.boards = proc::boards(&self.root);
+        self.shown.instances.clear();
+        let asked = driver
+            .versions()
+            .and_then(|versions| Ok((versions, driver.count()?)));
+        let (versions, count) = match asked {
+            Ok(asked) => asked,
+            Err(error) => return self.gone(error),
+        };
+        self.inventory.observe(Observation::Driver {
+            version: versions.driver,
+            generation,
+        });
+        self.open = Some(Open {
+            looks: Looks::new(count, now),
+            driver,
+            generation,
+            was_complete: false,
+            since: now,
+        });
+        self.watch_events();
+    }
+
+    /// Begins to watch. A watch goes on through restarts and resets.
+    fn watch_events(&mut self) {
+        let Some(open) = self.open.as_ref().filter(|_| self.watch.is_none()) else {
+            return;
+        };
+        let messages = self.messages.clone();
+        let waiting = Arc::clone(&self.waiting);
+        let watch = open.driver.watch_with(EventMask::ALL, move |event| {
+            if waiting.fetch_add(1, Ordering::AcqRel) >= BACKLOG {
+                waiting.fetch_sub(1, Ordering::AcqRel);
+                return false;
+            }
+            // Nobody listens when the thread has ended.
+            let _ = messages.send(Message::Event(event));
+            true
+        });
+        match watch {
+            Ok(watch) => self.watch = Some(watch),
+            Err(error) => tracing::debug!(%error, "cannot watch for driver events yet"),
+        }
+    }
+
+    fn gone(&mut self, error: Error) {
+        self.open = None;
+        self.blind.clear();
+        self.inventory.observe(Observation::DriverGone(error));
+    }
+
+    /// Looks for what no event tells of.
+    fn search(&mut self, now: Instant) {
+        self.watch_events();
+        let Some(open) = &mut self.open else { return };
+        for index in open.looks.awaited() {
+            if let Err(error) = open.driver.gpu(index).check() {
+                open.looks.hangs(index);
+                let answer = Err(error);
+                self.inventory.observe(Observation::Gpu { index, answer });
+            }
+        }
+        for index in self.blind.keys() {
+            open.looks.want_now(*index, now);
+        }
+        for known in self.inventory.gpus() {
+            let index = known.gpu.index;
+            if known.trouble.is_some() {
+                open.looks.want_now(index, now);
+            }
+            let Some(minor) = known.gpu.minor.filter(|_| known.mig_capable) else {
+                continue;
+            };
+            let shown = proc::instances(&self.root, minor);
+            let before = self.shown.instances.insert(minor, shown.clone());
+            // Where that is hidden, only the driver can tell.
+            if shown.is_none() || before.is_some_and(|before| before != shown) {
+                open.looks.want_now(index, now);
+            }
+        }
+        for (index, _) in self.inventory.unknown() {
+            open.looks.want_now(index, now);
+        }
+    }
+
+    /// Opens the driver anew where that is what helps: boards came or went, which an open library does not notice, or the
+    /// events of a GPU cannot be read.
+    fn mend(&mut self, now: Instant) {
+        let Some(open) = self.open.as_ref().filter(|_| now >= self.mending.next) else {
+            return;
+        };
+        let boards = proc::boards(&self.root);
+        let moved = boards.is_some() && boards != self.shown.boards;
+        let is_blind = |since: &&Instant| now.saturating_duration_since(**since) >= BLIND;
+        let blind = self.blind.values().flatten().any(|since| is_blind(&since));
+        if !moved && !blind {
+            // Long quiet, so what comes next is another matter.
+            if now >= self.mending.next + MEND.1 {
+                self.mending.pause = MEND.0;
+            }
+            return;
+        }
+        self.mending = Mending {
+            pause: (self.mending.pause * 2).min(MEND.1),
+            next: now + self.mending.pause,
+        };
+        tracing::info!(
+            "opening the driver anew: {}",
+            if moved {
+                "GPUs were added or removed"
+            } else {
+                "driver events cannot be read"
+            }
+        );
+        // Those that still fail begin to count again.
+        for since in self.blind.values_mut().flatten() {
+            *since = now;
+        }
+        match open.driver.reopen() {
+            Ok(()) => {
+                let (driver, generation) = (open.driver.clone(), open.driver.generation());
+                self.opened(driver, generation, now);
+            }
+            // A call that hangs: the library stays open, and the next attempt is later.
+            Err(error) if error.is_hung() => tracing::warn!("{error}"),
+            Err(error) => self.gone(error),
+        }
+    }
+
+    // Looks.
+
+    fn look(&mut self, now: Instant) {
+        let Some(open) = &mut self.open else { return };
+        let mut failures = Vec::new();
+        for index in open.looks.due(now) {
+            let generation = open.generation;
+            let messages = self.messages.clone();
+            let begun = open.driver.gpu(index).spawn(describe, move |answer| {
+                // Nobody listens when the thread has ended.
+                let _ = messages.send(Message::Answer {
+                    generation,
+                    index,
+                    answer,
+                });
+            });
+            if let Err(error) = begun {
+                failures.push((generation, index, error));
+            }
+        }
+        for (generation, index, error) in failures {
+            self.answered(generation, index, Err(error));
+        }
+    }
+
+    fn answered(&mut self, generation: u64, index: u32, answer: Result<Option<KnownGpu>, Error>) {
+        let Some(open) = self
+            .open
+            .as_mut()
+            .filter(|open| open.generation == generation)
+        else {
+            return;
+        };
+        let uuid = answer.as_ref().ok().and_then(Option::as_ref);
+        let uuid = uuid.map(|known| known.gpu.uuid.clone());
+        if let (Some(uuid), Some(watch)) = (&uuid, &self.watch) {
+            let was_lost = self
+                .inventory
+                .gpu(uuid)
+                .and_then(|known| known.trouble.as_ref())
+                .is_some_and(|trouble| trouble.cause != Cause::DriverGone);
+            if was_lost {
+                watch.retry(index);
+            }
+        }
+        open.looks.answered(index, uuid);
+        if let Err(error) = &answer
+            && open.driver.is_gone()
+        {
+            return self.gone(error.clone());
+        }
+        self.inventory.observe(Observation::Gpu { index, answer });
+    }
+
+    // Events.
+
+    fn happened(&mut self, event: &Event, now: Instant) {
+        let index = event.gpu.index;
+        match &event.kind {
+            EventKind::Watching => {
+                self.blind.remove(&index);
+            }
+            EventKind::Silent => {
+                self.blind.insert(index, None);
+            }
+            EventKind::Lost(error) => {
+                self.blind.insert(index, None);
+                self.inventory.observe(Observation::Trouble {
+                    gpu: event.gpu.clone(),
+                    error: error.clone(),
+                });
+            }
+            EventKind::Failed(error) => {
+                if self.open.as_ref().is_some_and(|open| open.driver.is_gone()) {
+                    return self.gone(error.clone());
+                }
+                // Opening anew gives nobody a permission, nor a driver a function.
+                let denied = error.is_absent() || error.code() == Some(nvml::Code::NO_PERMISSION);
+                self.blind
+                    .insert(index, (!denied && !error.is_hung()).then_some(now));
+            }
+            _ => {}
+        }
+        let Some(open) = &mut self.open else { return };
+        if matches!(event.kind, EventKind::Dropped(_)) {
+            for index in 0..open.looks.count() {
+                open.looks.want(index, now);
+            }
+        } else if !open.looks.want(index, now) {
+            // The list has grown.
+            let (driver, generation) = (open.driver.clone(), open.generation);
+            self.opened(driver, generation, now);
+        }
+    }
+
+    fn pass_on(&mut self, event: Event) {
+        if self.dropped > 0 {
+            let lost = Event {
+                kind: EventKind::Dropped(self.dropped),
+                gpu_instance: None,
+                compute_instance: None,
+                ..event.clone()
+            };
+            if self.events.try_send(lost).is_ok() {
+                self.dropped = 0;
+            }
+        }
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.events.try_send(event) {
+            self.dropped += 1;
+        }
+    }
+
+    // Letting go.
+
+    fn pause(&mut self, until: Instant, now: Instant) -> Result<(), Error> {
+        if self.paused.is_none() {
+            // Withdrawn before they change, not after.
+            self.inventory.observe(Observation::Reshaping);
+            self.publish(now);
+            if let Err(error) = self.session.suspend() {
+                // Their trouble has them looked at again.
+                tracing::warn!("cannot let go of the GPUs: {error}");
+                return Err(error);
+            }
+            self.open = None;
+            self.blind.clear();
+        }
+        self.paused = Some(until);
+        Ok(())
+    }
+
+    fn resume(&mut self) {
+        if self.paused.take().is_some() {
+            self.session.resume();
+        }
+    }
+
+    // What others see.
+
+    fn publish(&mut self, now: Instant) {
+        if let Some(open) = &mut self.open {
+            if let Some(uuids) = open.looks.complete() {
+                open.was_complete = true;
+                self.inventory.observe(Observation::Listed {
+                    count: open.looks.count(),
+                    uuids,
+                });
+            }
+            let first = *self.inventories.borrow().driver() == super::Driver::Unknown;
+            if first && !open.was_complete && now < open.since + PATIENCE {
+                return;
+            }
+        }
+        self.inventories.send_if_modified(|published| {
+            let differs = **published != self.inventory;
+            if differs {
+                *published = Arc::new(self.inventory.clone());
+            }
+            differs
+        });
+        if let Some(open) = self.open.as_ref().filter(|open| open.was_complete) {
+            let of = Of::new(open.generation, &self.inventory);
+            self.readings.update(&open.driver, of, &self.messages);
+        }
+    }
+}

@@ -173,14 +173,14 @@ impl Made<'_> {
 
     /// What there is; what there is not is noted.
     fn keep<T>(&mut self, found: Result<T, Skipped>) -> Option<T> {
-        found
-            .map_err(|skipped| {
-                // A GPU without a node would be told of once per MIG device.
-                if !self.done.skipped.contains(&skipped) {
-                    self.done.skipped.push(skipped);
-                }
-            })
-            .ok()
+        found.map_err(|skipped| self.note(skipped)).ok()
+    }
+
+    /// A GPU without a node would be told of once per MIG device.
+    fn note(&mut self, skipped: Skipped) {
+        if !self.done.skipped.contains(&skipped) {
+            self.done.skipped.push(skipped);
+        }
     }
 
     fn gpus(
@@ -203,7 +203,11 @@ impl Made<'_> {
             return Ok(());
         }
         let mut edits = DriverFiles::discover(&roots.driver, &roots.node, version)?.edits(hooks);
-        edits.device_nodes = device_nodes(&self.files.control()?);
+        let control = self.files.control()?;
+        for skipped in self.files.needed_by_all(&control) {
+            self.note(skipped);
+        }
+        edits.device_nodes = device_nodes(&control);
         self.add(classes::GPU, devices, edits)
     }
 

@@ -43,7 +43,7 @@ impl Root {
     }
 
     /// The path behind all symbolic links, followed as they would be with the root as `/`: an absolute link stays below the root
-    /// and `..` does not leave it. `None` when there is nothing.
+    /// and `..` does not leave it. `None` when there is nothing, or its path is not UTF-8: a spec cannot have it.
     pub(crate) fn resolve(&self, inside: impl AsRef<Path>) -> Result<Option<PathBuf>, Error> {
         let inside = inside.as_ref();
         let failed = |source: io::Error| Error::Read {
@@ -81,6 +81,7 @@ impl Root {
         Ok(found
             .strip_prefix(&root)
             .ok()
+            .filter(|path| path.to_str().is_some())
             .map(|path| Path::new("/").join(path)))
     }
 

@@ -106,7 +106,10 @@ fn golden(name: &str, spec: Option<&Spec>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/golden")
         .join(name);
-    let found = String::from_utf8(spec.expect("a spec").to_json()).unwrap();
+    let spec = spec.expect("a spec");
+    let found = String::from_utf8(spec.to_json()).unwrap();
+    let parsed: serde_json::Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(parsed, serde_json::to_value(spec).unwrap());
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(&path, &found).unwrap();
     }
@@ -388,6 +391,25 @@ fn names_of_devices(#[case] naming: Naming, #[case] whole: &str, #[case] part: &
         names[3].starts_with(whole) && names[4].starts_with(part),
         "{names:?}"
     );
+}
+
+#[test]
+fn control_nodes_that_all_need_are_missed() {
+    let rig = Rig::new("a30x4");
+    for name in ["nvidia-uvm", "nvidia-uvm-tools"] {
+        fs::remove_file(rig.node.root().join("dev").join(name)).unwrap();
+    }
+    let made = rig.generate(&Options::default());
+    assert_eq!(
+        made.skipped,
+        [Skipped::NoNode {
+            of: "every GPU".into(),
+            path: rig.node.root().join("dev/nvidia-uvm"),
+        }]
+    );
+    let nodes = &made.class(classes::GPU).unwrap().edits().device_nodes;
+    let nodes: Vec<&str> = nodes.iter().map(|node| node.path.as_str()).collect();
+    assert_eq!(nodes, ["/dev/nvidiactl", "/dev/nvidia-modeset"]);
 }
 
 #[test]

@@ -63,11 +63,14 @@ impl From<&Node> for DeviceNode {
 
 /// Nodes of the driver that belong to no GPU.
 const CONTROL: [&str; 4] = [
-    "nvidiactl",
-    "nvidia-uvm",
-    "nvidia-uvm-tools",
-    "nvidia-modeset",
+    "/dev/nvidiactl",
+    "/dev/nvidia-uvm",
+    "/dev/nvidia-uvm-tools",
+    "/dev/nvidia-modeset",
 ];
+
+/// Those of them without which no program can use a GPU.
+const NEEDED: [&str; 2] = ["/dev/nvidiactl", "/dev/nvidia-uvm"];
 
 /// The device nodes of a node.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +91,20 @@ impl<'a> DeviceFiles<'a> {
     /// Nodes that every user of the driver needs, those that there are: `/dev/nvidiactl`, `/dev/nvidia-uvm`,
     /// `/dev/nvidia-uvm-tools`, `/dev/nvidia-modeset`.
     pub fn control(&self) -> Result<Vec<Node>, Error> {
-        self.existing(CONTROL.iter().map(|name| format!("/dev/{name}")))
+        self.existing(CONTROL.map(str::to_owned))
+    }
+
+    /// What is missing among the control nodes and leaves every container without a working GPU.
+    pub(crate) fn needed_by_all(&self, control: &[Node]) -> Vec<Skipped> {
+        let missing = NEEDED
+            .iter()
+            .filter(|path| control.iter().all(|node| node.path != Path::new(path)));
+        missing
+            .map(|path| Skipped::NoNode {
+                of: "every GPU".into(),
+                path: self.devices.here(path),
+            })
+            .collect()
     }
 
     /// `/dev/nvidia<minor>`.

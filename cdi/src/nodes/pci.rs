@@ -32,6 +32,7 @@ fn device_minor(information: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use rstest::rstest;
 
     use super::*;
@@ -55,5 +56,20 @@ mod tests {
     #[case("", None)]
     fn minors_in_procfs(#[case] file: &str, #[case] wanted: Option<u32>) {
         assert_eq!(device_minor(file), wanted);
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_is_one_part_of_a_path(bus_id in "[0-9a-fA-F./:-]{0,16}") {
+            if let Some(name) = sysfs(&bus_id) {
+                prop_assert!(!name.contains('/') && name != "..");
+                prop_assert_eq!(sysfs(&name), Some(name.clone()));
+            }
+        }
+
+        #[test]
+        fn no_file_breaks_it(file in "(Device Minor)?[: \ta-z0-9\n]{0,20}") {
+            let _ = device_minor(&file);
+        }
     }
 }

@@ -1,0 +1,87 @@
+//! What people and other programs are told when health changes.
+
+use std::fmt;
+
+use super::cause::Cause;
+use super::rule::Until;
+
+/// Reason of the Event when something becomes unhealthy.
+pub const EVENT_UNHEALTHY: &str = "GPUUnhealthy";
+/// Reason of the Event when something is healthy again.
+pub const EVENT_HEALTHY: &str = "GPUHealthy";
+/// Action of both Events.
+pub const EVENT_ACTION: &str = "WatchHealth";
+
+/// What a fault is on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// All GPUs: their driver.
+    Driver,
+    /// A GPU, or an instance on it.
+    Gpu {
+        /// `GPU-…`.
+        uuid: String,
+        /// NVML index.
+        index: u32,
+        /// GPU instance and compute instance; `None` for the whole GPU.
+        instance: Option<(u32, u32)>,
+    },
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Driver => f.write_str("all GPUs"),
+            Self::Gpu {
+                uuid,
+                index,
+                instance,
+            } => {
+                write!(f, "GPU {index} ({uuid})")?;
+                match instance {
+                    Some((gpu, compute)) => write!(f, ", MIG instance {gpu}/{compute}"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// A fault began or ended. There is one per change, however often the trouble happens in between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// What it is on.
+    pub subject: Subject,
+    /// What it is.
+    pub cause: Cause,
+    /// Whether it is over. Other faults may still keep the device unhealthy.
+    pub over: bool,
+    /// What ends it.
+    pub until: Until,
+    /// How often it happened; 1 when it began.
+    pub count: u64,
+    /// The same for people, in one line that says what to do.
+    pub text: String,
+}
+
+impl Notice {
+    /// Reason of the Event.
+    pub fn reason(&self) -> &'static str {
+        if self.over {
+            EVENT_HEALTHY
+        } else {
+            EVENT_UNHEALTHY
+        }
+    }
+
+    /// Whether somebody should look.
+    pub fn is_warning(&self) -> bool {
+        !self.over && self.cause != Cause::Reshaping
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}

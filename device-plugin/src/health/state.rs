@@ -1,0 +1,290 @@
+//! What is wrong now: folds what is observed, one thing after the other.
+//!
+//! Pure: no clock, no driver. The caller observes the [`Inventory`] first and after each of its changes, passes the driver's
+//! events on, and asks the GPUs in [`Health::to_look_at`] how they are, at the latest when [`Health::due`] says. Shown to the
+//! kubelet should be only what holds after the looks that are due: a GPU that is new, or back, counts as healthy until then.
+//!
+//! State lives as long as the process. What the hardware shows is found again after a restart (the driver's recommended
+//! recovery action, row remapping, error counters); an XID that left no trace there is not, as in NVIDIA's plugin.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use nvml::EventKind;
+
+use super::cause::Cause;
+use super::fault::Fault;
+use super::notice::{Notice, Subject};
+use super::one::One;
+use super::place::EventPlace;
+use super::policy::Policy;
+use super::readings::Readings;
+use super::rule::{Rule, Until};
+use crate::hardware::{Driver, Inventory};
+use crate::resources::Device;
+
+/// What was observed.
+#[derive(Clone, Debug)]
+pub enum Observation<'a> {
+    /// The node's GPUs, as they are now.
+    Inventory(&'a Inventory),
+    /// An event of the driver.
+    Event {
+        /// Where it happened.
+        place: EventPlace<'a>,
+        /// What happened.
+        kind: &'a EventKind,
+    },
+    /// A GPU was asked how it is.
+    Looked {
+        /// UUID of the GPU.
+        gpu: &'a str,
+        /// When it was asked: what happened since is not in the answer.
+        asked: Instant,
+        /// What it answered; `None` when it did not.
+        readings: Option<Readings>,
+    },
+    /// A GPU was reset, known from who did it. Other resets are found in the readings.
+    Reset {
+        /// UUID of the GPU.
+        gpu: &'a str,
+    },
+}
+
+/// Whether a device can be given to pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It can.
+    Healthy,
+    /// It cannot, for at least one reason.
+    Unhealthy(Vec<Reason>),
+}
+
+impl Verdict {
+    /// Whether it can.
+    pub fn is_healthy(&self) -> bool {
+        *self == Self::Healthy
+    }
+}
+
+/// Why a device is unhealthy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// What happened.
+    pub cause: Cause,
+    /// What ends it.
+    pub until: Until,
+}
+
+/// A fault that there is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// What it is on.
+    pub subject: Subject,
+    /// What it is.
+    pub cause: Cause,
+    /// What ends it.
+    pub until: Until,
+    /// How often it happened.
+    pub count: u64,
+    /// Since when.
+    pub since: Instant,
+}
+
+/// See the module's words.
+#[derive(Clone, Debug)]
+pub struct Health {
+    policy: Policy,
+    /// The driver's fault.
+    driver: Option<Fault>,
+    /// By UUID.
+    gpus: BTreeMap<String, One>,
+    /// What GPUs that are gone would have if they came back.
+    gone: BTreeMap<String, Vec<Fault>>,
+}
+
+impl Health {
+    /// Nothing is known yet.
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            policy,
+            driver: None,
+            gpus: BTreeMap::new(),
+            gone: BTreeMap::new(),
+        }
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Another policy holds from now on, for what is wrong already too.
+    pub fn set_policy(&mut self, policy: Policy, now: Instant) -> Vec<Notice> {
+        let mut notices = Vec::new();
+        if policy != self.policy {
+            self.policy = policy;
+            for gpu in self.gpus.values_mut() {
+                gpu.policy_changed(&self.policy, now, &mut notices);
+            }
+        }
+        notices
+    }
+
+    /// Takes in what was observed, and says what changed.
+    pub fn observe(&mut self, observation: Observation<'_>, now: Instant) -> Vec<Notice> {
+        let mut notices = Vec::new();
+        match observation {
+            Observation::Inventory(inventory) => self.inventory(inventory, now, &mut notices),
+            Observation::Event { place, kind } => {
+                let policy = &self.policy;
+                let meant = |gpu: &&mut One| place.gpu_uuid.is_none_or(|uuid| uuid == gpu.uuid());
+                // Without a GPU, the instance says nothing either.
+                let instance = place.instance.filter(|_| place.gpu_uuid.is_some());
+                for gpu in self.gpus.values_mut().filter(meant) {
+                    gpu.event(instance, kind, policy, now, &mut notices);
+                }
+            }
+            Observation::Looked {
+                gpu,
+                asked,
+                readings,
+            } => {
+                let driver_gone = self.driver.is_some();
+                let gpu = self.gpus.get_mut(gpu);
+                if let Some(gpu) = gpu.filter(|_| !driver_gone) {
+                    gpu.looked(asked, readings, &self.policy, now, &mut notices);
+                }
+            }
+            Observation::Reset { gpu } => {
+                if let Some(gpu) = self.gpus.get_mut(gpu) {
+                    gpu.was_reset(now);
+                }
+            }
+        }
+        notices
+    }
+
+    fn inventory(&mut self, inventory: &Inventory, now: Instant, notices: &mut Vec<Notice>) {
+        let there = |uuid: &str| inventory.gpu(uuid).is_some();
+        for (uuid, gpu) in self.gpus.extract_if(.., |uuid, _| !there(uuid)) {
+            let faults = gpu.left(notices);
+            if !faults.is_empty() {
+                self.gone.insert(uuid, faults);
+            }
+        }
+        for known in inventory.gpus() {
+            let (uuid, index) = (&known.gpu.uuid, known.gpu.index);
+            let gpu = self.gpus.entry(uuid.clone()).or_insert_with(|| {
+                let faults = self.gone.remove(uuid).unwrap_or_default();
+                One::back(uuid, index, faults, now, notices)
+            });
+            gpu.seen(known, &self.policy, now, notices);
+        }
+        self.driver(inventory.driver(), now, notices);
+    }
+
+    fn driver(&mut self, driver: &Driver, now: Instant, notices: &mut Vec<Notice>) {
+        match (driver, &self.driver) {
+            (Driver::Gone { reason }, None) => {
+                let Rule::Unhealthy(until) = self.policy.rule(Cause::Driver) else {
+                    return;
+                };
+                let mut fault = Fault::new(Cause::Driver, None, until, now);
+                fault.detail = Some(reason.clone());
+                let text = format!("{}: {}: {reason}", Subject::Driver, fault.cause);
+                notices.push(of_driver(&fault, false, text));
+                self.driver = Some(fault);
+            }
+            (Driver::Present { .. }, Some(fault)) => {
+                let text = format!("{}: {}: over", Subject::Driver, fault.cause);
+                notices.push(of_driver(fault, true, text));
+                self.driver = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a device can be given to pods. A GPU that was never observed is.
+    pub fn verdict(&self, device: &Device) -> Verdict {
+        let gpu = self.gpus.get(&device.gpu_uuid);
+        let own = gpu.into_iter().flat_map(|gpu| &gpu.faults).filter(|fault| {
+            let place = EventPlace {
+                gpu_uuid: Some(&device.gpu_uuid),
+                instance: fault.instance,
+            };
+            place.hits(device)
+        });
+        let reasons: Vec<Reason> = self
+            .driver
+            .iter()
+            .chain(own)
+            .map(|fault| Reason {
+                cause: fault.cause,
+                until: fault.until.clone(),
+            })
+            .collect();
+        if reasons.is_empty() {
+            Verdict::Healthy
+        } else {
+            Verdict::Unhealthy(reasons)
+        }
+    }
+
+    /// When the next GPU is to be asked how it is; `None` while nothing is due.
+    pub fn due(&self) -> Option<Instant> {
+        self.looks().map(|(_, when)| when).min()
+    }
+
+    /// UUIDs of the GPUs that are to be asked now. Each answer, and that there is none, is an [`Observation::Looked`].
+    pub fn to_look_at(&self, now: Instant) -> Vec<String> {
+        let due = self.looks().filter(|(_, when)| *when <= now);
+        due.map(|(uuid, _)| uuid.to_owned()).collect()
+    }
+
+    fn looks(&self) -> impl Iterator<Item = (&str, Instant)> {
+        let gpus = self.gpus.iter().filter(|_| self.driver.is_none());
+        gpus.filter_map(|(uuid, gpu)| gpu.due(&self.policy).map(|when| (uuid.as_str(), when)))
+    }
+
+    /// All faults that there are now: the driver's, then those of the GPUs by index.
+    pub fn standing(&self) -> Vec<Standing> {
+        let standing = |subject, fault: &Fault| Standing {
+            subject,
+            cause: fault.cause,
+            until: fault.until.clone(),
+            count: fault.count,
+            since: fault.since,
+        };
+        let mut gpus: Vec<&One> = self.gpus.values().collect();
+        gpus.sort_by_key(|gpu| gpu.index());
+        let driver = self.driver.iter();
+        let own = gpus
+            .into_iter()
+            .flat_map(|gpu| gpu.faults.iter().map(move |fault| (gpu, fault)));
+        driver
+            .map(|fault| standing(Subject::Driver, fault))
+            .chain(own.map(|(gpu, fault)| standing(gpu.subject(fault.instance), fault)))
+            .collect()
+    }
+
+    /// How many GPUs are known.
+    pub(super) fn gpus(&self) -> usize {
+        self.gpus.len()
+    }
+}
+
+fn of_driver(fault: &Fault, over: bool, text: String) -> Notice {
+    Notice {
+        subject: Subject::Driver,
+        cause: fault.cause,
+        over,
+        until: fault.until.clone(),
+        count: fault.count,
+        text,
+    }
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

@@ -30,9 +30,9 @@ pub(super) fn claim(
     (usable, trouble)
 }
 
-/// Puts GPUs back into the default mode; says which could not be.
+/// Puts GPUs back into the default mode; says which are.
 pub(super) fn release(session: &Session, gpus: &BTreeSet<String>) -> BTreeSet<String> {
-    let mut left = BTreeSet::new();
+    let mut released = BTreeSet::new();
     for gpu in gpus {
         match set(session, gpu, ComputeMode::Default) {
             Ok(()) => {}
@@ -40,11 +40,12 @@ pub(super) fn release(session: &Session, gpus: &BTreeSet<String>) -> BTreeSet<St
             Err(error) if error.code() == Some(Code::NOT_SUPPORTED) => {}
             Err(error) => {
                 tracing::warn!(gpu, %error, "cannot put the GPU back into the default compute mode");
-                left.insert(gpu.clone());
+                continue;
             }
         }
+        released.insert(gpu.clone());
     }
-    left
+    released
 }
 
 fn set(session: &Session, uuid: &str, mode: ComputeMode) -> Result<(), nvml::Error> {

@@ -6,6 +6,7 @@
 //!   is fixed when it starts. GPUs that it should serve as well wait until it has no clients: nobody's work is killed for them.
 //! - The resource is ready only while the daemon answers with the limits that are wanted.
 //! - GPUs are put into exclusive mode before the daemon starts and back into the default when no daemon wants them.
+//! - While the MIG manager is at work, a daemon without clients ends, since its servers hold the GPUs; one with clients stays.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -103,8 +104,10 @@ pub enum Seen {
     Clients(bool),
     /// Nothing of the program is left.
     Cleared,
-    /// The GPUs are back in the default mode, as far as they answer.
+    /// These GPUs are back in the default mode; others that should be do not answer.
     Released(BTreeSet<String>),
+    /// Whether GPUs that are not in use must be let go.
+    Paused(bool),
 }
 
 /// See the module's words.
@@ -118,6 +121,10 @@ pub struct Machine {
     published: Option<Served>,
     exclusive: BTreeSet<String>,
     usable: BTreeSet<String>,
+    /// Those that did not go back into the default mode, and when to try again.
+    stuck: BTreeSet<String>,
+    release_at: Now,
+    paused: bool,
     failures: u32,
     not_before: Now,
     trouble: Option<String>,
@@ -157,13 +164,13 @@ impl Machine {
         self.published.is_some() && self.published == all
     }
 
-    /// Whether nothing is wanted and nothing is left to do.
+    /// Whether nothing is wanted and nothing is left that could be done.
     pub fn is_over(&self) -> bool {
         self.wanted.is_none()
             && self.running.is_none()
             && self.published.is_none()
             && !self.dirty
-            && self.exclusive.is_empty()
+            && self.exclusive.is_subset(&self.stuck)
     }
 
     /// What to do now.
@@ -180,6 +187,15 @@ impl Machine {
         }
         if running.misses >= MISSES {
             return self.withdraw_and(Step::Quit);
+        }
+        if self.paused {
+            // Nobody new is let in, or it would never be without clients.
+            let ask = running.grow_at;
+            return self.withdraw_and(if now < ask {
+                Step::Wait(Some(ask))
+            } else {
+                Step::AskClients
+            });
         }
         if running.misses > 0 {
             if self.published.is_some() {
@@ -200,12 +216,15 @@ impl Machine {
         if self.published.as_ref() != Some(&served) {
             return Step::Publish(served);
         }
+        if let Some(release) = self.release(now) {
+            return release;
+        }
         let missing: BTreeSet<String> = all.difference(&running.gpus).cloned().collect();
         if missing.is_empty() {
-            return Step::Wait(Some(running.look_at));
+            return self.wait(Some(running.look_at));
         }
         if now < running.grow_at {
-            return Step::Wait(Some(running.look_at.min(running.grow_at)));
+            return self.wait(Some(running.look_at.min(running.grow_at)));
         }
         if missing.is_disjoint(&self.usable) {
             Step::Prepare(missing)
@@ -221,16 +240,15 @@ impl Machine {
         if self.dirty {
             return Step::Clear;
         }
-        let wanted = self.wanted.as_ref().map(uuids).unwrap_or_default();
-        let unwanted: BTreeSet<String> = self.exclusive.difference(&wanted).cloned().collect();
-        if !unwanted.is_empty() {
-            return Step::Release(unwanted);
+        if let Some(release) = self.release(now) {
+            return release;
         }
-        if wanted.is_empty() {
-            return Step::Wait(None);
+        let wanted = self.wanted.as_ref().map(uuids).unwrap_or_default();
+        if wanted.is_empty() || self.paused {
+            return self.wait(None);
         }
         if now < self.not_before {
-            return Step::Wait(Some(self.not_before));
+            return self.wait(Some(self.not_before));
         }
         let usable: BTreeSet<String> = self.usable.intersection(&wanted).cloned().collect();
         if usable.is_empty() {
@@ -238,6 +256,25 @@ impl Machine {
         } else {
             Step::Start(usable)
         }
+    }
+
+    /// GPUs in exclusive mode that no daemon wants.
+    fn unwanted(&self) -> BTreeSet<String> {
+        let wanted = self.wanted.as_ref().map(uuids).unwrap_or_default();
+        self.exclusive.difference(&wanted).cloned().collect()
+    }
+
+    /// To put them back, unless that failed a moment ago.
+    fn release(&self, now: Now) -> Option<Step> {
+        let unwanted = self.unwanted();
+        let is_due = !unwanted.is_subset(&self.stuck) || now >= self.release_at;
+        (!unwanted.is_empty() && is_due).then_some(Step::Release(unwanted))
+    }
+
+    /// To wait until then, or until GPUs can be tried to be put back again.
+    fn wait(&self, until: Option<Now>) -> Step {
+        let release = (!self.unwanted().is_empty()).then_some(self.release_at);
+        Step::Wait(until.into_iter().chain(release).min())
     }
 
     fn withdraw_and(&self, then: Step) -> Step {
@@ -283,7 +320,19 @@ impl Machine {
                 self.trouble = None;
             }
             Seen::Withdrawn => self.published = None,
-            Seen::Released(gpus) => self.exclusive.retain(|gpu| !gpus.contains(gpu)),
+            Seen::Released(gpus) => {
+                self.exclusive.retain(|gpu| !gpus.contains(gpu));
+                self.stuck = self.unwanted();
+                self.release_at = now + self.pace.pauses.1;
+            }
+            Seen::Paused(paused) => {
+                self.paused = paused;
+                if let Some(running) = &mut self.running {
+                    running.grow_at = now;
+                    // What was asked before is not known any more.
+                    running.idle = false;
+                }
+            }
             Seen::Unpublished(reason) | Seen::Silent(reason) => {
                 self.trouble = Some(reason);
                 if let Some(running) = &mut self.running {
@@ -302,7 +351,12 @@ impl Machine {
             Seen::Clients(any) => {
                 if let Some(running) = &mut self.running {
                     running.idle = !any;
-                    running.grow_at = now + self.pace.probe;
+                    running.grow_at = now
+                        + if self.paused {
+                            self.pace.probe_again
+                        } else {
+                            self.pace.probe
+                        };
                 }
             }
         }

@@ -103,23 +103,29 @@ impl Runner {
     pub(super) async fn run(
         mut self,
         mut wanted: watch::Receiver<Option<Daemon>>,
+        mut paused: watch::Receiver<bool>,
         reports: Reports,
     ) {
         let begin = Instant::now();
         let mut machine = Machine::new(self.place.pace, self.record.read(), true);
         machine.saw(Seen::Wanted(wanted.borrow_and_update().clone()), Now::ZERO);
+        machine.saw(Seen::Paused(*paused.borrow_and_update()), Now::ZERO);
         loop {
             if wanted.has_changed().unwrap_or(false) {
                 let wanted = wanted.borrow_and_update().clone();
                 machine.saw(Seen::Wanted(wanted), begin.elapsed());
             }
+            if paused.has_changed().unwrap_or(false) {
+                let paused = *paused.borrow_and_update();
+                machine.saw(Seen::Paused(paused), begin.elapsed());
+            }
+            self.tell(&machine, &reports);
             let step = machine.next(begin.elapsed());
             let Step::Wait(until) = step else {
                 let seen = self.perform(step).await;
                 machine.saw(seen, begin.elapsed());
                 continue;
             };
-            self.tell(&machine, &reports);
             if machine.is_over() && wanted.has_changed().is_err() {
                 return;
             }
@@ -133,6 +139,10 @@ impl Runner {
                 changed = wanted.changed() => {
                     let wanted = changed.is_ok().then(|| wanted.borrow_and_update().clone());
                     machine.saw(Seen::Wanted(wanted.flatten()), begin.elapsed());
+                }
+                Ok(()) = paused.changed() => {
+                    let paused = *paused.borrow_and_update();
+                    machine.saw(Seen::Paused(paused), begin.elapsed());
                 }
                 reason = ended(&mut self.child) => {
                     self.child = None;
@@ -251,12 +261,10 @@ impl Runner {
 
     async fn release(&self, gpus: BTreeSet<String>) -> Seen {
         let session = Arc::clone(&self.session);
-        let released = gpus.clone();
         let release = tokio::task::spawn_blocking(move || gpus::release(&session, &gpus));
-        // GPUs that do not answer stay in the record: the next start tries again.
-        let left = release.await.unwrap_or_else(|_| released.clone());
+        let released = release.await.unwrap_or_default();
         let mut claimed = self.record.read();
-        claimed.retain(|gpu| !released.contains(gpu) || left.contains(gpu));
+        claimed.retain(|gpu| !released.contains(gpu));
         if let Err(error) = self.record.write(&claimed) {
             tracing::warn!(resource = self.resource.as_str(), %error, "cannot write which GPUs are in exclusive mode");
         }

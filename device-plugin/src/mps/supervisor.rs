@@ -48,6 +48,7 @@ pub struct Supervisor {
     place: Arc<Place>,
     session: Arc<Session>,
     wanted: BTreeMap<ResourceName, watch::Sender<Option<Daemon>>>,
+    paused: watch::Sender<bool>,
     tasks: JoinSet<()>,
     reports: Reports,
     seen: watch::Receiver<BTreeMap<ResourceName, Report>>,
@@ -81,6 +82,7 @@ impl Supervisor {
             place: Arc::new(place),
             session,
             wanted: BTreeMap::new(),
+            paused: watch::Sender::new(false),
             tasks: JoinSet::new(),
             reports,
             seen,
@@ -135,9 +137,15 @@ impl Supervisor {
         let (sender, receiver) = watch::channel(None);
         let place = Arc::clone(&self.place);
         let runner = Runner::new(place, resource.clone(), Arc::clone(&self.session));
-        let task = runner.run(receiver, self.reports.clone());
+        let task = runner.run(receiver, self.paused.subscribe(), self.reports.clone());
         self.tasks.spawn(task);
         self.wanted.insert(resource.clone(), sender);
+    }
+
+    /// Says whether GPUs that no client uses must be let go, as while the MIG manager is at work.
+    pub fn pause(&self, pause: bool) {
+        self.paused
+            .send_if_modified(|paused| std::mem::replace(paused, pause) != pause);
     }
 
     /// Waits until a daemon became ready or is no longer.

@@ -200,6 +200,27 @@ async fn a_lost_gpu_is_left_out_alone() {
     assert_eq!(rig.served("gpu"), "{0}*2 {1}*2");
 }
 
+#[tokio::test]
+async fn while_the_mig_manager_works_unused_gpus_are_let_go() {
+    let mut rig = Rig::new();
+    rig.apply(&[("gpu", daemon(&[(0, 2)])), ("small", daemon(&[(1, 8)]))]);
+    rig.until_ready().await;
+    rig.put("gpu", "servers", "4711\n");
+    rig.put("gpu", "clients.4711", "4712\n");
+    rig.supervisor.pause(true);
+    rig.until("the unused one ends", |rig| {
+        rig.record("small").last().unwrap() == "quit"
+    })
+    .await;
+    rig.until("the other takes nobody in", |rig| {
+        rig.served("gpu") == "nothing"
+    })
+    .await;
+    rig.supervisor.pause(false);
+    rig.until_ready().await;
+    assert_eq!((rig.starts("gpu"), rig.starts("small")), (1, 2));
+}
+
 /// A process that is killed leaves its daemon, exclusive GPUs and a file that says that all is well.
 #[tokio::test]
 async fn what_a_killed_process_left_is_put_right() {

@@ -115,7 +115,12 @@ impl World {
                 ("clear", Seen::Cleared)
             }
             Step::Release(gpus) => {
-                assert!(self.running.is_none(), "released below a daemon");
+                let used = self.running.as_ref().map(|(gpus, _)| gpus);
+                assert!(
+                    used.is_none_or(|used| used.is_disjoint(&gpus)),
+                    "released below a daemon"
+                );
+                let gpus: BTreeSet<_> = gpus.difference(&self.broken).cloned().collect();
                 self.exclusive.retain(|gpu| !gpus.contains(gpu));
                 ("release", Seen::Released(gpus))
             }
@@ -354,8 +359,48 @@ fn a_percentage_of_somebody_else_is_set_right() {
     assert_eq!(world.steps(), ["limit", "probe", "publish"]);
 }
 
+#[test]
+fn a_gpu_that_does_not_go_back_is_tried_again_but_holds_up_no_end() {
+    let (mut world, mut machine) = up(&[("a", 2), ("b", 2)]);
+    world.broken = set(&["b"]);
+    world.want(&mut machine, None);
+    assert_eq!(world.steps(), ["withdraw", "quit", "clear", "release"]);
+    assert!(machine.is_over());
+    world.pass(&mut machine, Duration::from_secs(120));
+    assert_eq!(world.steps(), ["release", "release"]);
+    world.broken.clear();
+    world.pass(&mut machine, Duration::from_secs(60));
+    assert_eq!(world.steps(), ["release"]);
+    assert!(world.exclusive.is_empty());
+}
+
+#[test]
+fn while_paused_a_daemon_without_clients_ends() {
+    let (mut world, mut machine) = up(&[("a", 2)]);
+    machine.saw(Seen::Paused(true), world.now);
+    world.pass(&mut machine, Duration::from_secs(60));
+    assert_eq!(world.steps(), ["withdraw", "ask", "quit", "clear"]);
+    machine.saw(Seen::Paused(false), world.now);
+    world.settle(&mut machine);
+    assert!(machine.is_ready());
+}
+
+#[test]
+fn while_paused_clients_compute_on_and_no_new_ones_come() {
+    let (mut world, mut machine) = up(&[("a", 2)]);
+    world.clients = true;
+    machine.saw(Seen::Paused(true), world.now);
+    world.pass(&mut machine, PROBE_AGAIN * 2);
+    assert_eq!(world.steps(), ["withdraw", "ask", "ask", "ask"]);
+    machine.saw(Seen::Paused(false), world.now);
+    world.pass(&mut machine, PROBE);
+    assert!(machine.is_ready());
+    assert_eq!(world.starts, 1);
+}
+
 #[derive(Clone, Debug)]
 enum Event {
+    Pause(bool),
     Want(Vec<(&'static str, u32)>),
     Die,
     Silent(bool),
@@ -373,6 +418,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         }),
         Just(Event::Die),
         any::<bool>().prop_map(Event::Silent),
+        any::<bool>().prop_map(Event::Pause),
         any::<bool>().prop_map(Event::Clients),
         gpus().prop_map(Event::Break),
         (0_u32..3).prop_map(Event::FailStarts),
@@ -396,6 +442,10 @@ proptest! {
                 Event::Die if world.running.is_some() => world.die(&mut machine),
                 Event::Die => {}
                 Event::Silent(silent) => world.silent = silent,
+                Event::Pause(pause) => {
+                    machine.saw(Seen::Paused(pause), world.now);
+                    world.settle(&mut machine);
+                }
                 Event::Clients(clients) => world.clients = clients,
                 Event::Break(gpus) => world.broken = set(&gpus),
                 Event::FailStarts(count) => world.fail_starts = count,
@@ -404,6 +454,7 @@ proptest! {
         }
         (world.silent, world.clients, world.fail_starts) = (false, false, 0);
         world.broken.clear();
+        machine.saw(Seen::Paused(false), world.now);
         world.pass(&mut machine, Duration::from_secs(300));
         let wanted = machine.wanted.clone();
         prop_assert_eq!(wanted.is_some(), machine.is_ready());

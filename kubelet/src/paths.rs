@@ -11,6 +11,7 @@ pub struct Paths {
     root: PathBuf,
     here: PathBuf,
     kubelet: PathBuf,
+    pod_resources: PathBuf,
 }
 
 /// The kubelet takes device plugins' registrations here whatever its own folder is (`DevicePluginPath`).
@@ -23,10 +24,21 @@ impl Paths {
     /// The kubelet's folder `kubelet` on the node whose file system is mounted at `root`.
     pub fn below(root: &Path, kubelet: &Path) -> Self {
         let relative = kubelet.strip_prefix("/").unwrap_or(kubelet);
+        let here = root.join(relative);
         Self {
             root: root.to_owned(),
-            here: root.join(relative),
+            pod_resources: here.join("pod-resources/kubelet.sock"),
+            here,
             kubelet: kubelet.to_owned(),
+        }
+    }
+
+    /// The same with the socket of the pod resources API elsewhere: a pod may have a mount of its folder alone.
+    #[must_use]
+    pub fn with_pod_resources(self, socket: &Path) -> Self {
+        Self {
+            pod_resources: socket.to_owned(),
+            ..self
         }
     }
 
@@ -47,7 +59,7 @@ impl Paths {
 
     /// The socket of the pod resources API.
     pub fn pod_resources(&self) -> PathBuf {
-        self.here.join("pod-resources/kubelet.sock")
+        self.pod_resources.clone()
     }
 
     /// The path by which the kubelet knows `path`; `path` itself when it does not lie below the kubelet's folder.
@@ -72,6 +84,14 @@ mod tests {
             paths.plugins_registry(),
             Path::new("/host/data/kubelet/plugins_registry")
         );
+    }
+
+    #[test]
+    fn the_socket_of_pod_resources_may_be_elsewhere() {
+        let paths = Paths::below(Path::new("/"), Path::new(Paths::DEFAULT));
+        let paths = paths.with_pod_resources(Path::new("/pods/kubelet.sock"));
+        assert_eq!(paths.pod_resources(), Path::new("/pods/kubelet.sock"));
+        assert_eq!(paths.plugin("x"), Path::new("/var/lib/kubelet/plugins/x"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod config_choice;
 mod config_manager;
 mod dcgm_exporter;
 mod demo;
+mod device_plugin;
 mod environment;
 mod feature_discovery;
 mod help;
@@ -45,6 +46,7 @@ enum Command {
     MigManager(mig_manager::Args),
     FeatureDiscovery(feature_discovery::Args),
     DcgmExporter(dcgm_exporter::Args),
+    DevicePlugin(device_plugin::Args),
     ConfigManager(config_manager::Args),
 }
 
@@ -70,7 +72,10 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::DcgmExporter(args) => args.default_log(),
         Command::Mig(args) => args.log_filter(),
         Command::Sim(_) => "warn",
-        Command::MigManager(_) | Command::FeatureDiscovery(_) | Command::ConfigManager(_) => "info",
+        Command::MigManager(_)
+        | Command::FeatureDiscovery(_)
+        | Command::DevicePlugin(_)
+        | Command::ConfigManager(_) => "info",
     })?;
     match cli.command {
         Command::Sim(args) => sim::run(&args),
@@ -79,6 +84,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => part(|shutdown| demo::run(args, shutdown)),
         Command::FeatureDiscovery(args) => part(|shutdown| feature_discovery::run(args, shutdown)),
         Command::DcgmExporter(args) => part(|shutdown| dcgm_exporter::run(args, shutdown)),
+        Command::DevicePlugin(args) => part(|shutdown| device_plugin::run(args, shutdown)),
         Command::ConfigManager(args) => part(|shutdown| config_manager::run(args, shutdown)),
     }
 }

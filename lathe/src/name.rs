@@ -8,11 +8,12 @@ use std::ffi::OsString;
 use std::path::Path;
 
 /// Upstream program name and the subcommand that stands in for it.
-const ALIASES: [(&str, &str); 5] = [
+const ALIASES: [(&str, &str); 6] = [
     ("nvidia-mig-parted", "mig"),
     ("nvidia-mig-manager", "mig-manager"),
     ("gpu-feature-discovery", "feature-discovery"),
     ("dcgm-exporter", "dcgm-exporter"),
+    ("nvidia-device-plugin", "device-plugin"),
     ("config-manager", "config-manager"),
 ];
 
@@ -54,6 +55,10 @@ mod tests {
         check(
             &["dcgm-exporter", "-a", ":9400"],
             &["lathe", "dcgm-exporter", "-a", ":9400"],
+        );
+        check(
+            &["nvidia-device-plugin", "--pass-device-specs"],
+            &["lathe", "device-plugin", "--pass-device-specs"],
         );
         check(
             &["/usr/bin/config-manager", "--oneshot"],

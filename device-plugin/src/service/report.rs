@@ -1,0 +1,146 @@
+//! What the service says to people: in its log, as Events of its Node, and as a condition of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cluster::events::{Event, Recorder, Severity};
+use cluster::node::{Condition, Node, Observed};
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::Cluster;
+
+/// What the service is called in Events.
+const CONTROLLER: &str = "lathe-device-plugin";
+
+/// Where to say things.
+pub(super) struct Reporter {
+    node: Option<Node>,
+    recorder: Option<Recorder>,
+    recording: Option<JoinHandle<()>>,
+    farewell: CancellationToken,
+    condition: Option<watch::Sender<Option<Condition>>>,
+    /// Lasting things that were said already.
+    said: BTreeSet<(&'static str, String)>,
+}
+
+impl Reporter {
+    /// Without a cluster everything goes to the log only.
+    pub(super) fn start(cluster: Option<&Cluster>, node: Option<&Node>, condition: bool) -> Self {
+        let farewell = CancellationToken::new();
+        let recording = cluster.map(|cluster| {
+            let client = cluster.client.clone();
+            Recorder::start(client, CONTROLLER, &cluster.instance, farewell.clone())
+        });
+        let (recorder, recording) = recording.unzip();
+        let condition = node.filter(|_| condition).map(|node| {
+            let (sender, receiver) = watch::channel(None);
+            tokio::spawn(write_condition(node.clone(), receiver));
+            sender
+        });
+        Self {
+            node: node.cloned(),
+            recorder,
+            recording,
+            farewell,
+            condition,
+            said: BTreeSet::new(),
+        }
+    }
+
+    /// Something happened.
+    pub(super) fn say(&self, severity: Severity, reason: &'static str, action: &str, note: String) {
+        match severity {
+            Severity::Normal => tracing::info!(reason, "{note}"),
+            Severity::Warning => tracing::warn!(reason, "{note}"),
+        }
+        let node = self.node.as_ref().map(Node::latest);
+        if let (Some(recorder), Some(Observed::Present(node))) = (&self.recorder, node) {
+            let event = Event {
+                severity,
+                reason: reason.to_owned(),
+                action: action.to_owned(),
+                note,
+            };
+            recorder.publish(&node.reference(), event);
+        }
+    }
+
+    /// These things about `reason` are so now. Each is said when it begins to be so.
+    pub(super) fn lasting(
+        &mut self,
+        reason: &'static str,
+        action: &str,
+        now: impl IntoIterator<Item = String>,
+    ) {
+        let now: BTreeSet<_> = now.into_iter().map(|note| (reason, note)).collect();
+        let others = |said: &&(&'static str, String)| said.0 != reason;
+        let new: Vec<String> = now
+            .difference(&self.said)
+            .map(|(_, note)| note.clone())
+            .collect();
+        self.said = self.said.iter().filter(others).cloned().collect();
+        self.said.extend(now);
+        for note in new {
+            self.say(Severity::Warning, reason, action, note);
+        }
+    }
+
+    /// The condition is to be so. Writing it never holds the caller up.
+    pub(super) fn condition(&self, condition: Condition) {
+        if let Some(sender) = &self.condition {
+            sender.send_if_modified(|last| {
+                let is_new = last.as_ref() != Some(&condition);
+                *last = Some(condition);
+                is_new
+            });
+        }
+    }
+
+    /// What was said last is still written; that takes a few seconds at most.
+    pub(super) async fn finish(self) {
+        drop(self.condition);
+        self.farewell.cancel();
+        if let Some(recording) = self.recording {
+            // A panic in it must not become one here.
+            let _ = recording.await;
+        }
+    }
+}
+
+/// Writes each condition, the newest if several came meanwhile. A Node that is made anew gets it again.
+async fn write_condition(node: Node, mut wanted: watch::Receiver<Option<Condition>>) {
+    let mut seen = node.subscribe();
+    let mut written: Option<(Arc<str>, Condition)> = None;
+    let mut since = None;
+    loop {
+        let condition = wanted.borrow_and_update().clone();
+        let uid = seen
+            .borrow_and_update()
+            .state()
+            .map(|state| Arc::from(state.uid.as_str()));
+        if let (Some(condition), Some(uid)) = (condition, uid)
+            && written.as_ref() != Some(&(Arc::clone(&uid), condition.clone()))
+        {
+            let held = written.as_ref().map(|(_, condition)| condition.holds);
+            if held != Some(condition.holds) {
+                since = None;
+            }
+            let since = *since.get_or_insert_with(Timestamp::now);
+            match node.set_condition(&condition, since).await {
+                Ok(()) => written = Some((uid, condition)),
+                Err(error) if error.status() == Some(403) => {
+                    tracing::warn!(%error, "the node gets no condition: allow patch on nodes/status, or turn it off");
+                    return;
+                }
+                Err(error) => tracing::warn!(%error, "the node's condition is not written"),
+            }
+        }
+        tokio::select! {
+            changed = wanted.changed() => if changed.is_err() { return },
+            changed = seen.changed() => if changed.is_err() { return },
+        }
+    }
+}

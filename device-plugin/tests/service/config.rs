@@ -1,0 +1,156 @@
+//! Which configuration is in force, and what happens when it changes.
+
+use std::time::Duration;
+
+use device_plugin::service::ServiceError;
+use serde_json::json;
+
+use crate::rig::Setup;
+
+const SHARED: &str = "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 4}]}}";
+const RENAMED: &str =
+    "sharing: {timeSlicing: {renameByDefault: true, resources: [{name: gpu, replicas: 2}]}}";
+const LABEL: &str = "nvidia.com/device-plugin.config";
+
+#[tokio::test]
+async fn an_edited_file_takes_effect() {
+    let rig = Setup::new().start().await;
+    rig.until("gpu 2").await;
+    rig.write_file(SHARED);
+    rig.until("gpu 8").await;
+    rig.write_file(RENAMED);
+    rig.until("gpu 0, gpu.shared 4").await;
+}
+
+#[tokio::test]
+async fn a_bad_file_never_comes_into_force() {
+    let rig = Setup::new().file(SHARED).node(json!({})).start().await;
+    rig.until("gpu 8").await;
+    rig.write_file("version: v2");
+    rig.until_so("an Event with the place", |rig| {
+        let events = rig.events();
+        events.iter().any(|event| {
+            event.starts_with("Warning InvalidConfig")
+                && event.contains("config.yaml:1:10:")
+                && event.ends_with("stays in force")
+        })
+    })
+    .await;
+    assert_eq!(rig.held(), [("gpu".to_owned(), (8, 0))].into());
+    rig.write_file("");
+    rig.until("gpu 2").await;
+}
+
+#[tokio::test]
+async fn a_bad_file_at_the_start_is_an_error() {
+    let mut rig = Setup::new().file("version: v2").prepare().await;
+    let error = rig.start_plugin().await.unwrap_err();
+    assert!(matches!(error, ServiceError::Settings(_)), "{error}");
+}
+
+/// Case 3: the label is set before the start.
+#[tokio::test]
+async fn a_label_chooses() {
+    let configs = [("plain", ""), ("shared", SHARED)];
+    let rig = Setup::new()
+        .configs(&configs)
+        .node(json!({ LABEL: "shared" }))
+        .start()
+        .await;
+    rig.until("gpu 8").await;
+    // The content counts, not only the label.
+    std::fs::write(rig.configs().join("shared"), RENAMED).unwrap();
+    rig.until("gpu 0, gpu.shared 4").await;
+    rig.patch_labels(json!({ LABEL: "plain" })).await;
+    rig.until("gpu 2, gpu.shared 0").await;
+}
+
+/// Case 3: the label appears while the plugin starts. Until then nothing chooses, and nothing is offered by mistake.
+#[tokio::test]
+async fn a_label_may_come_late() {
+    let rig = Setup::new()
+        .configs(&[("plain", ""), ("shared", SHARED)])
+        .node(json!({}))
+        .start()
+        .await;
+    rig.until_so("not ready", |rig| !rig.events().is_empty())
+        .await;
+    assert_eq!(rig.held(), Default::default());
+    let (status, body) = rig.get("/readyz").await;
+    assert_eq!(status, 503);
+    assert!(body.contains(LABEL), "{body}");
+    rig.patch_labels(json!({ LABEL: "shared" })).await;
+    rig.until("gpu 8").await;
+}
+
+/// Case 3: it names a configuration that does not exist.
+#[tokio::test]
+async fn a_name_that_does_not_exist_changes_nothing() {
+    let configs = [("plain", ""), ("shared", SHARED)];
+    let rig = Setup::new()
+        .configs(&configs)
+        .node(json!({ LABEL: "shared" }))
+        .start()
+        .await;
+    rig.until("gpu 8").await;
+    rig.patch_labels(json!({ LABEL: "none" })).await;
+    rig.until_so("an Event", |rig| {
+        let events = rig.events();
+        events
+            .iter()
+            .any(|event| event.contains("InvalidConfig") && event.contains("has plain, shared"))
+    })
+    .await;
+    assert_eq!(rig.held(), [("gpu".to_owned(), (8, 0))].into());
+    // It comes to be.
+    std::fs::write(rig.configs().join("none"), "").unwrap();
+    rig.until("gpu 2").await;
+}
+
+/// Case 3: twice in 50 ms.
+#[tokio::test]
+async fn the_last_of_two_labels_counts() {
+    let configs = [("plain", ""), ("shared", SHARED)];
+    let rig = Setup::new()
+        .configs(&configs)
+        .node(json!({ LABEL: "plain" }))
+        .start()
+        .await;
+    rig.until("gpu 2").await;
+    rig.patch_labels(json!({ LABEL: "shared" })).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    rig.patch_labels(json!({ LABEL: "plain" })).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(rig.held(), [("gpu".to_owned(), (2, 0))].into());
+}
+
+#[tokio::test]
+async fn asked_to_read_again() {
+    let mut rig = Setup::new().node(json!({}));
+    rig = rig.config(|config| config.health_policy = Some(config.root.join("policy.yaml")));
+    let mut rig = rig.prepare().await;
+    std::fs::write(rig.node.root().join("policy.yaml"), "version: v1\n").unwrap();
+    rig.start_kubelet();
+    rig.start_plugin().await.unwrap();
+    rig.until("gpu 2").await;
+    std::fs::write(rig.node.root().join("policy.yaml"), "version: v7\n").unwrap();
+    rig.reload();
+    rig.until_so("an Event", |rig| {
+        let events = rig.events();
+        events.iter().any(|event| {
+            event.contains("InvalidHealthPolicy") && event.contains("policy.yaml:1:10")
+        })
+    })
+    .await;
+    rig.stop_plugin().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_driver_that_must_be_there() {
+    let rig = Setup::new().without_driver();
+    let rig = rig.config(|config| config.flags.fail_on_init_error = Some(true));
+    let mut rig = rig.prepare().await;
+    rig.start_plugin().await.unwrap();
+    let error = rig.ends().await.unwrap_err();
+    assert!(matches!(error, ServiceError::NoDriver(_)), "{error}");
+}

@@ -1,0 +1,11 @@
+//! The device plugin against a simulated node, kubelet and API server.
+//!
+//! Expected values are read from the simulated hardware, or follow from the facts of NVIDIA's plugin, not from the code.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod allocation;
+mod config;
+mod hardware;
+mod health;
+mod kubelet;
+mod rig;

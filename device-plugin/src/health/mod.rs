@@ -31,5 +31,4 @@ pub use state::{Health, Observation, Reason, Standing, Verdict};
 pub use xids::Xids;
 
 #[cfg(test)]
-#[path = "simulated_tests.rs"]
-mod simulated_tests;
+mod tests;

@@ -284,7 +284,3 @@ fn of_driver(fault: &Fault, over: bool, text: String) -> Notice {
         text,
     }
 }
-
-#[cfg(test)]
-#[path = "state_tests.rs"]
-mod tests;

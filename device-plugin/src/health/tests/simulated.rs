@@ -1,5 +1,4 @@
 //! Health of a simulated node: what its driver says, read as a real one is.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use sim_nvml::model::health::{EccError, Throttle};
 use sim_nvml::model::{Effect, Fault};
 use sim_nvml::presets::NodeSpec;
 
-use super::*;
+use super::super::*;
 use crate::hardware::{self, Inventory};
 use crate::resources::Device;
 

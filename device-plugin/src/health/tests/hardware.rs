@@ -1,0 +1,216 @@
+//! GPUs, instances and drivers that come and go.
+
+use super::*;
+
+#[test]
+fn a_lost_gpu_is_back_when_it_answers_and_looks_well() {
+    let mut bench = Bench::built_in();
+    bench.xid(A, 79);
+    assert_eq!(bench.fails(1, Code::GPU_IS_LOST), ["+GPU-a: lost x1"]);
+    // The same again changes nothing, and there is nothing to ask.
+    assert_eq!(bench.at(5).fails(1, Code::GPU_IS_LOST), [""; 0]);
+    assert_eq!(bench.due(), None);
+    assert_eq!(bench.healthy(), [false, true, true, true]);
+    assert_eq!(bench.at(60).answers(gpu(A, 1, &[])), [""; 0]);
+    assert!(!bench.is_healthy(A));
+    assert_eq!(bench.looks(), [A]);
+    // Only a reset brings a lost GPU back, so what needed one is over too.
+    assert_eq!(
+        bench.look(A, well()),
+        ["-GPU-a: xid 79 x1", "-GPU-a: lost x1"]
+    );
+    assert_eq!(bench.healthy(), [true; 4]);
+    assert_eq!(bench.due(), None);
+}
+
+/// A look takes time, and the GPU may be lost meanwhile.
+#[test]
+fn an_answer_from_before_says_nothing_of_what_happened_since() {
+    let mut bench = Bench::built_in();
+    bench.at(10).xid(A, 94);
+    let asked = bench.now;
+    let late = |readings| Observation::Looked {
+        gpu: A,
+        asked,
+        readings,
+    };
+    bench.at(11).xid(A, 79);
+    let lost = EventKind::Lost(failed(1, Code::GPU_IS_LOST));
+    bench.event(Some(A), None, &lost);
+    assert_eq!(bench.observe(late(Some(well()))), [""; 0]);
+    bench.fails(1, Code::GPU_IS_LOST);
+    assert_eq!(bench.observe(late(Some(well()))), [""; 0]);
+    // Back, and the answer of the first look, which failed, comes only now: the GPU is asked again at once.
+    bench.at(20).answers(gpu(A, 1, &[]));
+    bench.observe(late(None));
+    assert_eq!(bench.looks(), [A]);
+    // A reset ends what a recheck would have ended, too.
+    assert_eq!(
+        bench.look(A, well()),
+        ["-GPU-a: xid 94 x1", "-GPU-a: xid 79 x1", "-GPU-a: lost x1"]
+    );
+}
+
+#[test]
+fn a_gpu_that_answers_and_still_wants_a_reset_had_none() {
+    let mut bench = Bench::built_in();
+    bench.xid(A, 95);
+    bench.fails(1, Code::RESET_REQUIRED);
+    bench.at(60).answers(gpu(A, 1, &[]));
+    let wanted = Readings {
+        recovery: Some(Some(RecoveryAction::Reset)),
+        ..well()
+    };
+    assert_eq!(
+        bench.look(A, wanted),
+        ["+GPU-a: recoveryAction x1", "-GPU-a: lost x1"]
+    );
+    assert_eq!(
+        bench.at(120).look(A, well()),
+        ["-GPU-a: xid 95 x1", "-GPU-a: recoveryAction x1"]
+    );
+}
+
+#[test]
+fn a_gpu_that_hung_was_not_reset() {
+    let mut bench = Bench::built_in();
+    bench.xid(A, 95);
+    let hung = Error::Hung {
+        gpu: None,
+        call: "a call",
+        waited: Duration::from_secs(9),
+    };
+    let gpu_ref = GpuRef {
+        index: 1,
+        uuid: Some(A.into()),
+    };
+    let trouble = hw::Observation::Trouble {
+        gpu: gpu_ref,
+        error: hung,
+    };
+    assert_eq!(bench.hardware(trouble), ["+GPU-a: lost x1"]);
+    bench.at(60).answers(gpu(A, 1, &[]));
+    assert_eq!(bench.look(A, well()), ["-GPU-a: lost x1"]);
+    assert!(!bench.is_healthy(A));
+}
+
+#[test]
+fn the_drivers_end_is_one_change_for_all() {
+    let mut bench = Bench::built_in();
+    bench.xid(A, 95);
+    let gone = || hw::Observation::DriverGone(failed(0, Code::DRIVER_NOT_LOADED));
+    assert_eq!(bench.at(10).hardware(gone()), ["+all: driver x1"]);
+    assert_eq!(bench.at(11).hardware(gone()), [""; 0]);
+    let unwatched = EventKind::Failed(failed(1, Code::DRIVER_NOT_LOADED));
+    assert_eq!(bench.event(Some(A), None, &unwatched), [""; 0]);
+    assert_eq!(bench.healthy(), [false; 4]);
+    assert_eq!(bench.health.due(), None);
+    // An answer from before.
+    assert_eq!(bench.look(A, well()), [""; 0]);
+    bench.at(60);
+    let back = hw::Observation::Driver {
+        version: "1".to_owned(),
+        generation: 2,
+    };
+    assert_eq!(bench.hardware(back), ["-all: driver x1"]);
+    bench.answers(gpu(A, 1, &[]));
+    bench.answers(gpu(B, 2, &[(1, 0), (1, 1), (2, 0)]));
+    assert_eq!(bench.looks(), [A, B]);
+    bench.look(B, well());
+    assert_eq!(bench.healthy(), [false, true, true, true]);
+    // The driver was loaded anew: its energy counter says so.
+    let fresh = Readings {
+        energy_mj: Some(10),
+        ..well()
+    };
+    assert_eq!(bench.look(A, fresh), ["-GPU-a: xid 95 x1"]);
+}
+
+#[test]
+fn events_that_cannot_be_read_are_one_change_until_they_can() {
+    let mut bench = Bench::built_in();
+    for seconds in 0..50 {
+        let failed = EventKind::Failed(failed(1, Code::UNKNOWN));
+        let notices = bench.at(seconds).event(Some(A), None, &failed);
+        if seconds == 0 {
+            assert_eq!(notices, ["+GPU-a: unwatched x1"]);
+        } else {
+            assert_eq!(notices, [""; 0]);
+        }
+        for gpu in bench.looks() {
+            assert_eq!(bench.look(&gpu, well()), [""; 0]);
+        }
+    }
+    assert_eq!(bench.healthy(), [false, true, true, true]);
+    bench.at(60).event(Some(A), None, &EventKind::Watching);
+    assert_eq!(bench.looks(), [A]);
+    assert_eq!(bench.look(A, well()), ["-GPU-a: unwatched x50"]);
+    assert!(bench.is_healthy(A));
+}
+
+#[test]
+fn mig_managers_turn_is_no_trouble() {
+    let mut bench = Bench::built_in();
+    for known in [gpu(A, 1, &[]), gpu(B, 2, &[])] {
+        bench.answers(KnownGpu {
+            mig_capable: true,
+            ..known
+        });
+    }
+    assert_eq!(
+        bench.hardware(hw::Observation::Reshaping),
+        ["+GPU-a: reshaping x1", "+GPU-b: reshaping x1"]
+    );
+    assert!(!bench.is_healthy(A) && !bench.is_healthy(B));
+    assert_eq!(bench.health.condition().status, Status::False);
+    bench.at(20).answers(gpu(A, 1, &[(1, 0)]));
+    assert_eq!(bench.look(A, well()), ["-GPU-a: reshaping x1"]);
+}
+
+#[test]
+fn transient_trouble_ends_with_its_instance_and_fatal_trouble_is_the_gpus() {
+    let mut bench = Bench::built_in();
+    bench.event(Some(B), Some((1, 0)), &EventKind::Xid(94));
+    bench.event(Some(B), Some((1, 1)), &EventKind::Xid(95));
+    assert_eq!(bench.healthy(), [true, false, false, true]);
+    // A look at the same layout changes nothing.
+    bench.answers(gpu(B, 2, &[(1, 0), (1, 1), (2, 0)]));
+    assert_eq!(bench.healthy(), [true, false, false, true]);
+    assert_eq!(
+        bench.at(10).answers(gpu(B, 2, &[(2, 0)])),
+        [
+            "-GPU-b 1/0: xid 94 x1",
+            "-GPU-b 1/1: xid 95 x1",
+            "+GPU-b: xid 95 x1"
+        ]
+    );
+    // Ids are used again; the bad memory may be under any instance.
+    bench.answers(gpu(B, 2, &[(1, 0), (2, 0)]));
+    assert_eq!(bench.healthy(), [true, false, false, false]);
+    bench.observe(Observation::Reset { gpu: B });
+    assert_eq!(bench.at(20).look(B, well()), ["-GPU-b: xid 95 x1"]);
+    assert_eq!(bench.healthy(), [true; 4]);
+}
+
+#[test]
+fn another_gpu_in_the_place_is_another_gpu() {
+    let mut bench = Bench::built_in();
+    bench.xid(A, 95);
+    let broken = Readings {
+        remap_failure: Some(true),
+        ..well()
+    };
+    bench.look(A, broken);
+    assert_eq!(
+        bench.answers(gpu("GPU-c", 1, &[])),
+        ["-GPU-a: xid 95 x1", "-GPU-a: rowRemapFailure x1"]
+    );
+    assert!(bench.is_healthy("GPU-c"));
+    // The broken one comes back, elsewhere.
+    assert_eq!(
+        bench.at(DAY).answers(gpu(A, 3, &[])),
+        ["+GPU-a: rowRemapFailure x1"]
+    );
+    bench.look(A, well());
+    assert!(!bench.is_healthy(A));
+}

@@ -374,7 +374,10 @@ impl Machine {
             self.pause(now);
         }
         self.usable = usable;
-        self.trouble = trouble;
+        // A failure is over once something is served, not at the next step that succeeds.
+        if trouble.is_some() {
+            self.trouble = trouble;
+        }
     }
 
     fn answered(&mut self, percentage: f64, now: Now) {

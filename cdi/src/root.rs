@@ -3,12 +3,16 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
 
 use crate::Error;
+
+/// Each takes microseconds and fails only when a rename falls into it.
+const TRIES: u32 = 128;
 
 /// A folder that stands for `/`, under its two names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,16 +63,10 @@ impl Root {
             Err(error) if nothing_there(error.kind()) => return Ok(None),
             Err(error) => return Err(failed(error.into())),
         };
-        let found = match openat2(
-            &root,
-            inside,
-            OFlags::PATH | OFlags::CLOEXEC,
-            Mode::empty(),
-            ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
-        ) {
+        let found = match open_inside(&root, inside) {
             Ok(found) => found,
             // A link to itself leads nowhere either.
-            Err(rustix::io::Errno::LOOP) => return Ok(None),
+            Err(Errno::LOOP) => return Ok(None),
             Err(error) if nothing_there(error.kind()) => return Ok(None),
             Err(error) => return Err(failed(error.into())),
         };
@@ -128,6 +126,28 @@ impl Root {
     }
 }
 
+/// Opens a path as it is with `root` as `/`. The kernel gives up when something anywhere is renamed or mounted while it goes up a
+/// `..`; all it asks for is another try.
+fn open_inside(root: &OwnedFd, inside: &Path) -> rustix::io::Result<OwnedFd> {
+    let open = || {
+        openat2(
+            root,
+            inside,
+            OFlags::PATH | OFlags::CLOEXEC,
+            Mode::empty(),
+            ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS,
+        )
+    };
+    let mut found = open();
+    for _ in 1..TRIES {
+        match found {
+            Err(Errno::AGAIN | Errno::INTR) => found = open(),
+            _ => break,
+        }
+    }
+    found
+}
+
 fn below(root: &Path, inside: &Path) -> PathBuf {
     root.join(inside.strip_prefix("/").unwrap_or(inside))
 }
@@ -174,6 +194,8 @@ impl Roots {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use std::os::unix::fs::symlink;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use rstest::rstest;
 
@@ -245,5 +267,37 @@ mod tests {
         assert_eq!(root.resolve("/a").unwrap(), None);
         assert_eq!(root.list("/").unwrap(), Vec::<String>::new());
         assert_eq!(root.read("/a").unwrap(), None);
+    }
+
+    #[test]
+    fn renames_elsewhere_do_not_disturb() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path().join("root");
+        fs::create_dir_all(here.join("a/b")).unwrap();
+        fs::write(here.join("c"), "").unwrap();
+        symlink("../../c", here.join("a/b/link")).unwrap();
+        let stop = AtomicBool::new(false);
+        let started = Barrier::new(2);
+        let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+        fs::create_dir(&one).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                started.wait();
+                while !stop.load(Ordering::Relaxed) {
+                    fs::rename(&one, &other).unwrap();
+                    fs::rename(&other, &one).unwrap();
+                }
+            });
+            started.wait();
+            let root = Root::at(&here);
+            let all: Result<Vec<_>, _> = (0..20_000).map(|_| root.resolve("a/b/link")).collect();
+            stop.store(true, Ordering::Relaxed);
+            let found = all.unwrap();
+            assert!(
+                found
+                    .iter()
+                    .all(|path| path.as_deref() == Some(Path::new("/c")))
+            );
+        });
     }
 }

@@ -15,11 +15,12 @@ use clap::Args;
 use archive::{Entry, Image};
 
 /// Names that NVIDIA's images give their programs: a manifest's `command:` keeps working after an image swap.
-const LINKS: [&str; 5] = [
+const LINKS: [&str; 6] = [
     "nvidia-mig-parted",
     "nvidia-mig-manager",
     "gpu-feature-discovery",
     "dcgm-exporter",
+    "nvidia-device-plugin",
     "config-manager",
 ];
 

@@ -42,6 +42,11 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
+    /// Whether nothing that was wanted is left out.
+    pub(super) fn is_complete(&self) -> bool {
+        self.lacking.is_empty() && self.all_lack.is_none() && self.notes.is_empty()
+    }
+
     /// Why a device cannot be given to containers.
     pub(super) fn fault(&self, uuid: &str) -> Option<String> {
         let own = self.lacking.get(uuid);

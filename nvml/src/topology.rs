@@ -64,17 +64,31 @@ impl Device<'_> {
         })
     }
 
-    /// How many NVLinks the GPU has, up or down; 0 when it has none, or does not say (in MIG mode).
+    /// How many NVLinks the GPU has at most, up or down; 0 when it has none, or does not say (in MIG mode).
     ///
     /// # Errors
-    /// The call's.
+    /// The calls'.
     pub fn nvlink_count(&self) -> Result<u32, Error> {
         let count = match self.field(Field::NVLINK_COUNT) {
-            // A driver that does not know the field.
+            // A driver that does not know the field: then each link has to be asked, if there is a first one.
             Err(error) if error.code() == Some(Code::INVALID_ARGUMENT) => None,
-            other => other.optional()?,
+            other => other.optional()?.map(|count| count.low_u32()),
         };
-        Ok(count.map_or(0, |count| count.low_u32().min(MAX_LINKS)))
+        match count {
+            Some(count) => Ok(count.min(MAX_LINKS)),
+            None if self.nvlink_is_up(0)?.is_some() => Ok(MAX_LINKS),
+            None => Ok(0),
+        }
+    }
+
+    /// Whether an NVLink is up; `None` where there is none, or the driver does not say.
+    fn nvlink_is_up(&self, link: u32) -> Result<Option<bool>, Error> {
+        let symbol = symbol!(self.context.library, nvmlDeviceGetNvLinkState);
+        let state: Result<u32, _> = self.context.get_with(symbol, self.handle, link);
+        match state {
+            Err(error) if error.code() == Some(Code::INVALID_ARGUMENT) => Ok(None),
+            other => Ok(other.optional()?.map(|state| state == ENABLED)),
+        }
     }
 
     /// Where an NVLink ends; `None` when it is down, or there is no such link.
@@ -82,16 +96,10 @@ impl Device<'_> {
     /// # Errors
     /// The calls'.
     pub fn nvlink(&self, link: u32) -> Result<Option<NvLinkEnd>, Error> {
-        let library = self.context.library;
-        let state = symbol!(library, nvmlDeviceGetNvLinkState);
-        let state: Result<u32, _> = self.context.get_with(state, self.handle, link);
-        let state = match state {
-            Err(error) if error.code() == Some(Code::INVALID_ARGUMENT) => return Ok(None),
-            other => other.optional()?,
-        };
-        if state != Some(ENABLED) {
+        if self.nvlink_is_up(link)? != Some(true) {
             return Ok(None);
         }
+        let library = self.context.library;
         let remote = symbol!(library, nvmlDeviceGetNvLinkRemoteDeviceType);
         let remote: Option<u32> = self
             .context
@@ -184,9 +192,9 @@ impl<'a> Reading<'a> {
                 _ => device.pcie_relation(other).optional().map(Option::flatten),
             })?;
             for (index, pcie) in relations {
-                if let (Some(uuid), true) = (own(index), pcie.is_some()) {
-                    let pair = (uuid, other_uuid.clone());
-                    paths.entry(pair).or_default().pcie = pcie;
+                // A path of which nothing is known is one nevertheless: both may have links to a switch.
+                if let Some(uuid) = own(index).filter(|uuid| uuid != other_uuid) {
+                    paths.entry((uuid, other_uuid.clone())).or_default().pcie = pcie;
                 }
             }
         }

@@ -62,11 +62,10 @@ impl Drop for EventWatch {
     }
 }
 
-/// Takes an event, or says that there is no room for it now.
-type Sink = Box<dyn Fn(Event) -> bool + Send + Sync>;
+/// Takes an event, or says that there is no room for it now. Only the threads hold it, so that a channel behind it closes with them.
+type Sink = Arc<dyn Fn(Event) -> bool + Send + Sync>;
 
 struct Control {
-    sink: Sink,
     gate: Arc<Gate>,
     stop: AtomicBool,
     dropped: AtomicU64,
@@ -165,7 +164,6 @@ impl Driver {
     ) -> Result<EventWatch, Error> {
         let count = self.count()?;
         let control = Arc::new(Control {
-            sink: Box::new(sink),
             gate: Arc::clone(self.gate()),
             stop: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
@@ -175,15 +173,16 @@ impl Driver {
             watched: Mutex::default(),
             hurry: Mutex::default(),
         });
+        let sink: Sink = Arc::new(sink);
         let watch = EventWatch(Arc::clone(&control));
         // On a node without GPUs, index 0 waits for the first one.
-        ensure(&control, count.max(1))?;
+        ensure(&control, &sink, count.max(1))?;
         Ok(watch)
     }
 }
 
 /// Starts the threads that are missing.
-fn ensure(control: &Arc<Control>, count: u32) -> Result<(), Error> {
+fn ensure(control: &Arc<Control>, sink: &Sink, count: u32) -> Result<(), Error> {
     let mut watched = lock(&control.watched);
     for index in 0..count {
         if watched.contains(&index) {
@@ -192,6 +191,7 @@ fn ensure(control: &Arc<Control>, count: u32) -> Result<(), Error> {
         let gpu = GpuRef { index, uuid: None };
         let watcher = Watcher {
             control: Arc::clone(control),
+            sink: Arc::clone(sink),
             progress: Arc::new(Progress::new(Some(gpu))),
             index,
             told: None,
@@ -220,6 +220,7 @@ enum Left {
 
 struct Watcher {
     control: Arc<Control>,
+    sink: Sink,
     progress: Arc<Progress>,
     index: u32,
     /// The failure that was reported last.
@@ -290,7 +291,7 @@ impl Watcher {
             abandoned: &AtomicBool::new(false),
         };
         let count = context.get(symbol!(library, nvmlDeviceGetCount_v2))?;
-        ensure(&control, count)?;
+        ensure(&control, &self.sink, count)?;
         if self.index >= count {
             return Ok(Left::Nothing);
         }
@@ -378,10 +379,10 @@ impl Watcher {
         };
         let control = &self.control;
         let dropped = control.dropped.swap(0, Ordering::AcqRel);
-        if dropped > 0 && !(control.sink)(event(EventKind::Dropped(dropped), None, None)) {
+        if dropped > 0 && !(self.sink)(event(EventKind::Dropped(dropped), None, None)) {
             control.dropped.fetch_add(dropped, Ordering::AcqRel);
         }
-        if !(control.sink)(event(kind, gpu_instance, compute_instance)) {
+        if !(self.sink)(event(kind, gpu_instance, compute_instance)) {
             control.dropped.fetch_add(1, Ordering::AcqRel);
         }
     }

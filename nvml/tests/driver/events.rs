@@ -5,7 +5,7 @@ use std::time::Duration;
 use nvml::{Activation, Error, Event, EventKind, EventMask, EventStream};
 use sim_nvml::model::{Effect, Fault};
 
-use crate::Node;
+use crate::{Node, eventually};
 
 /// The next event that satisfies `wanted`.
 fn next(stream: &EventStream, mut wanted: impl FnMut(&Event) -> bool) -> Event {
@@ -168,4 +168,76 @@ fn a_mask_leaves_out_what_was_not_asked_for() {
         .unwrap()
         .unwrap();
     assert_eq!(first.kind, EventKind::Xid(94));
+}
+
+#[test]
+fn a_gpu_without_events_says_so_once() {
+    let node = Node::of("t4-16gb", 2);
+    let none = Fault {
+        gpu: Some(1),
+        ..Fault::new(
+            "nvmlDeviceGetSupportedEventTypes",
+            Effect::Fail(sim_nvml::Code::NOT_SUPPORTED),
+        )
+    };
+    node.sim.inject(none).unwrap();
+    let driver = node.open();
+    let stream = driver.watch(EventMask::ALL).unwrap();
+    let silent = next(&stream, |e| e.kind == EventKind::Silent);
+    assert_eq!(silent.gpu.index, 1);
+    // Another opening of the library, and the same answer.
+    driver.reopen().unwrap();
+    driver.reopen().unwrap();
+    node.sim.xid(0, 13, None).unwrap();
+    next(&stream, |e| {
+        assert_ne!(e.kind, EventKind::Silent, "said twice");
+        e.kind == EventKind::Xid(13)
+    });
+}
+
+#[test]
+fn a_gpu_that_is_back_is_watched_at_once_when_somebody_says_so() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let driver = node.open();
+    let (sender, events) = std::sync::mpsc::channel();
+    let watch = driver
+        .watch_with(EventMask::ALL, move |event| sender.send(event.kind).is_ok())
+        .unwrap();
+    let next = || events.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert_eq!(next(), EventKind::Watching);
+    let broken = Fault::new("nvmlEventSetWait_v2", Effect::Fail(sim_nvml::Code::UNKNOWN));
+    let broken = node.sim.inject(broken).unwrap();
+    assert!(matches!(next(), EventKind::Failed(_)));
+    // Pauses of one, two and four seconds are over; the next is eight.
+    std::thread::sleep(Duration::from_secs(8));
+    node.sim.clear(broken).unwrap();
+    let cleared = std::time::Instant::now();
+    watch.retry(0);
+    assert_eq!(next(), EventKind::Watching);
+    assert!(cleared.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn events_without_room_are_counted() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let driver = node.open();
+    let (sender, events) = std::sync::mpsc::sync_channel(1);
+    let _watch = driver
+        .watch_with(EventMask::ALL, move |event| {
+            sender.try_send(event.kind).is_ok()
+        })
+        .unwrap();
+    let next = || events.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert_eq!(next(), EventKind::Watching);
+    for xid in [31, 43, 45, 13] {
+        node.sim.xid(0, xid, None).unwrap();
+    }
+    assert_eq!(next(), EventKind::Xid(31));
+    // The first had room; the next one that comes when there is room again says how many had not.
+    eventually("the count of dropped events", || {
+        node.sim.xid(0, 61, None).unwrap();
+        events
+            .try_recv()
+            .is_ok_and(|kind| matches!(kind, EventKind::Dropped(n) if n >= 3))
+    });
 }

@@ -300,3 +300,77 @@ fn a_reset_that_the_driver_refuses_says_why_and_everything_goes_on() {
     }
     assert_eq!(driver.snapshot().unwrap().failed().count(), 0);
 }
+
+#[test]
+fn a_suspended_session_holds_no_gpu_and_goes_on_afterwards() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let session = Session::new(&node.options()).unwrap();
+    let driver = session.driver().unwrap();
+    let stream = driver.watch(nvml::EventMask::XID).unwrap();
+    let next = || {
+        stream
+            .next_within(Duration::from_secs(60))
+            .unwrap()
+            .unwrap()
+            .kind
+    };
+    assert_eq!(next(), nvml::EventKind::Watching);
+    assert_eq!(node.sim.state().unwrap().clients.len(), 1);
+
+    session.suspend().unwrap();
+    assert_eq!(node.sim.state().unwrap().clients.len(), 0);
+    assert_eq!(session.driver().err(), Some(Error::Closed));
+    assert_eq!(session.attempt().err(), Some(Error::Closed));
+    let waited = session.wait(Duration::from_millis(10));
+    assert_eq!(waited.err(), Some(Error::Closed));
+    assert_eq!(driver.gpu(0).info().err(), Some(Error::Closed));
+
+    session.resume();
+    assert!(session.driver().is_ok());
+    assert_eq!(next(), nvml::EventKind::Watching);
+    assert!(driver.gpu(0).info().is_ok());
+}
+
+#[test]
+fn an_attempt_waits_for_no_pause() {
+    let node = Node::of("t4-16gb", 1);
+    node.sim.unload_driver().unwrap();
+    let hour = Duration::from_secs(3600);
+    let session = Session::with_pauses(&node.options(), hour, hour).unwrap();
+    assert!(session.driver().is_err());
+    node.sim.load_driver().unwrap();
+    assert!(session.driver().is_err(), "the pause lasts");
+    assert!(session.attempt().is_ok());
+}
+
+#[test]
+fn a_batch_that_nobody_waits_for() {
+    let node = Node::of("t4-16gb", 1);
+    let driver = Driver::open(&Options {
+        call_timeout: SHORT,
+        ..node.options()
+    })
+    .unwrap();
+    let fault = hang(&node, "nvmlDeviceGetSerial", None);
+    let (sender, answers) = std::sync::mpsc::channel();
+    let gpu = driver.gpu(0);
+    gpu.spawn(|d| d.serial(), move |answer| sender.send(answer).unwrap())
+        .unwrap();
+    eventually("the hang", || {
+        gpu.check()
+            .is_err_and(|error| error.call() == Some("nvmlDeviceGetSerial"))
+    });
+    assert!(
+        gpu.spawn(|d| d.serial(), |_| panic!("not begun"))
+            .is_err_and(|e| e.is_hung())
+    );
+    node.sim.clear(fault).unwrap();
+    // Late, but it comes.
+    assert!(
+        answers
+            .recv_timeout(Duration::from_secs(60))
+            .unwrap()
+            .is_ok()
+    );
+    eventually("the GPU's return", || gpu.check().is_ok());
+}

@@ -11,6 +11,7 @@ mod lifecycle;
 mod mig;
 mod reads;
 mod snapshot;
+mod topology;
 
 use std::time::Duration;
 

@@ -5,6 +5,8 @@
 //! divisions one by one (2.6 million for 4 of 16 GPUs); here every subset of GPUs is divided once, GPUs that are placed alike
 //! stand for each other, and a bound on what a division can score leaves most of the rest out.
 
+use std::cmp::Ordering;
+
 /// More GPUs than this are narrowed down first; it is the most a machine has.
 const MOST: usize = 16;
 
@@ -175,13 +177,23 @@ impl Division {
         best
     }
 
+    /// What the best division of `of` is worth and the set that its lowest GPU is in, when that is known without a search.
+    fn known(&self, of: u32) -> Option<(Worth, u32)> {
+        let score = u64::from(self.scores[of as usize]);
+        match of.count_ones().cmp(&self.size) {
+            Ordering::Less => Some((Worth::new(score, 0), of)),
+            Ordering::Equal => Some((Worth::new(score, score), of)),
+            Ordering::Greater => match self.sets[of as usize] {
+                0 => None,
+                set => Some((Worth(self.worths[of as usize]), set)),
+            },
+        }
+    }
+
     /// The best division of `of` and the set that its lowest GPU is in.
     fn divide(&mut self, of: u32) -> (Worth, u32) {
-        if of == 0 {
-            return (Worth::new(0, 0), 0);
-        }
-        if self.sets[of as usize] != 0 {
-            return (Worth(self.worths[of as usize]), self.sets[of as usize]);
+        if let Some(known) = self.known(of) {
+            return known;
         }
         let lowest = of & of.wrapping_neg();
         let mut search = Search {
@@ -189,9 +201,7 @@ impl Division {
             sets: Sets::Whole,
             best: None,
         };
-        if of.count_ones() >= self.size {
-            self.extend(&mut search, lowest, of & !lowest, self.size - 1);
-        }
+        self.extend(&mut search, lowest, of & !lowest, self.size - 1);
         let remains = of.count_ones() % self.size;
         if remains > 0 {
             search.sets = Sets::Remaining;
@@ -237,7 +247,10 @@ impl Division {
         while from.count_ones() >= left {
             let next = from & from.wrapping_neg();
             from &= !next;
-            self.extend(search, set | next, from, left - 1);
+            match left {
+                1 => self.weigh(search, set | next),
+                _ => self.extend(search, set | next, from, left - 1),
+            }
             // Without this one, a twin of it would make the same set over again.
             from &= !self.twins[next.trailing_zeros() as usize];
         }
@@ -246,13 +259,13 @@ impl Division {
     fn weigh(&mut self, search: &mut Search, set: u32) {
         let score = u64::from(self.scores[set as usize]);
         let rest = search.of & !set;
-        if let Some((best, _)) = search.best {
-            let bound = Worth::new(score + self.bound(rest), self.top);
-            if bound <= best {
+        let worth = match (self.known(rest), search.best) {
+            (Some((worth, _)), _) => worth,
+            (None, Some((best, _))) if Worth::new(score + self.bound(rest), self.top) <= best => {
                 return;
             }
-        }
-        let (worth, _) = self.divide(rest);
+            _ => self.divide(rest).0,
+        };
         let best_set = match search.sets {
             Sets::Given => score,
             Sets::Whole => score.max(worth.best_set()),

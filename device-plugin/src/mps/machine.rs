@@ -158,6 +158,11 @@ impl Machine {
         self.trouble.as_deref()
     }
 
+    /// Whether there shall be a daemon.
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.is_some()
+    }
+
     /// Whether everything that is wanted is served.
     pub fn is_ready(&self) -> bool {
         let all = self.wanted.as_ref().map(Served::from);

@@ -21,6 +21,8 @@ pub struct GpuFacts {
     pub memory: Option<u64>,
     /// CUDA compute capability; `None` where the driver does not say.
     pub compute_capability: Option<(u32, u32)>,
+    /// Whether MIG mode is on.
+    pub mig_mode: bool,
 }
 
 impl GpuFacts {
@@ -94,24 +96,37 @@ pub struct Refusal {
     pub resource: ResourceName,
     /// UUID of the GPU.
     pub gpu: String,
-    /// Replicas that are configured.
-    pub replicas: u32,
-    /// Clients that MPS serves on it.
-    pub most: u32,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why a GPU is not shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// MPS does not serve so many clients on it.
+    Clients {
+        /// Replicas that are configured.
+        replicas: u32,
+        /// Clients that are served.
+        most: u32,
+    },
+    /// It is in MIG mode, and offered whole all the same.
+    MigMode,
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            resource,
-            gpu,
-            replicas,
-            most,
-        } = self;
-        write!(
-            f,
-            "{resource}: {gpu} is not served, because MPS takes at most {most} clients on it and {replicas} replicas are configured: lower replicas to {most} or less"
-        )
+        let Self { resource, gpu, .. } = self;
+        write!(f, "{resource}: {gpu} is not served, because ")?;
+        match self.reason {
+            Reason::Clients { replicas, most } => write!(
+                f,
+                "MPS takes at most {most} clients on it and {replicas} replicas are configured: lower replicas to {most} or less"
+            ),
+            Reason::MigMode => f.write_str(
+                "it is in MIG mode, in which MPS does not work: turn MIG off, or choose MIG strategy single or mixed",
+            ),
+        }
     }
 }
 
@@ -144,12 +159,16 @@ pub fn plan(offer: &Offer, sharing: Option<&Sharing>, facts: impl Fn(&str) -> Gp
             };
             let facts = facts(&device.uuid);
             let most = facts.most_clients();
-            if replicas > most {
+            let reason = if facts.mig_mode {
+                Some(Reason::MigMode)
+            } else {
+                (replicas > most).then_some(Reason::Clients { replicas, most })
+            };
+            if let Some(reason) = reason {
                 plan.refusals.push(Refusal {
                     resource: resource.name.clone(),
                     gpu: device.uuid.clone(),
-                    replicas,
-                    most,
+                    reason,
                 });
                 continue;
             }

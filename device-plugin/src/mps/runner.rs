@@ -1,6 +1,6 @@
 //! Takes the steps of one resource's [`Machine`]: files, the driver, the program.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +19,7 @@ use super::plan::Daemon;
 use super::program::{Program, ProgramError, line};
 use super::protocol;
 use super::status::Started;
+use super::supervisor::State;
 use super::{leftovers, log, selinux};
 
 /// The pause between two questions to a daemon that is starting.
@@ -38,14 +39,15 @@ pub struct Place {
 /// How a resource is, for whoever looks after all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
+    /// Whether it has a daemon in the plan.
+    pub wanted: bool,
     /// Whether all that is wanted is served.
     pub ready: bool,
+    /// How often its daemon was started.
+    pub starts: u64,
     /// What failed last, while that matters.
     pub trouble: Option<String>,
 }
-
-/// How all resources are.
-pub(super) type Reports = watch::Sender<BTreeMap<ResourceName, Report>>;
 
 /// One resource's daemon.
 pub(super) struct Runner {
@@ -55,6 +57,7 @@ pub(super) struct Runner {
     record: Record,
     child: Option<Running>,
     started: Option<Started>,
+    starts: u64,
 }
 
 struct Running {
@@ -96,6 +99,7 @@ impl Runner {
             record,
             child: None,
             started: None,
+            starts: 0,
         }
     }
 
@@ -104,7 +108,7 @@ impl Runner {
         mut self,
         mut wanted: watch::Receiver<Option<Daemon>>,
         mut paused: watch::Receiver<bool>,
-        reports: Reports,
+        state: watch::Sender<State>,
     ) {
         let begin = Instant::now();
         let mut machine = Machine::new(self.place.pace, self.record.read(), true);
@@ -119,7 +123,7 @@ impl Runner {
                 let paused = *paused.borrow_and_update();
                 machine.saw(Seen::Paused(paused), begin.elapsed());
             }
-            self.tell(&machine, &reports);
+            self.tell(&machine, &state);
             let step = machine.next(begin.elapsed());
             let Step::Wait(until) = step else {
                 let seen = self.perform(step).await;
@@ -153,24 +157,29 @@ impl Runner {
         }
     }
 
-    fn tell(&self, machine: &Machine, reports: &Reports) {
-        let new = Report {
-            ready: machine.is_ready(),
-            trouble: machine.trouble().map(str::to_owned),
-        };
-        reports.send_if_modified(|reports| {
-            let old = reports.entry(self.resource.clone()).or_default();
-            if *old == new {
+    /// Called only when the newest of what is wanted was seen, so that nothing outdated is told of it.
+    fn tell(&self, machine: &Machine, state: &watch::Sender<State>) {
+        state.send_if_modified(|state| {
+            let report = state.reports.entry(self.resource.clone()).or_default();
+            let new = Report {
+                wanted: machine.is_wanted(),
+                ready: machine.is_ready(),
+                starts: self.starts,
+                trouble: machine.trouble().map(str::to_owned),
+            };
+            if *report == new {
                 return false;
             }
             let resource = self.resource.as_str();
-            if let Some(trouble) = new.trouble.as_ref().filter(|_| new.trouble != old.trouble) {
+            if new.trouble != report.trouble
+                && let Some(trouble) = &new.trouble
+            {
                 tracing::warn!(resource, "MPS: {trouble}");
             }
-            if new.ready && !old.ready {
+            if new.ready && !report.ready {
                 tracing::info!(resource, "MPS serves");
             }
-            *old = new;
+            *report = new;
             true
         });
     }
@@ -178,13 +187,16 @@ impl Runner {
     async fn perform(&mut self, step: Step) -> Seen {
         match step {
             Step::Prepare(gpus) => self.prepare(gpus).await,
-            Step::Start(gpus) => match self.start(&gpus).await {
-                Ok(running) => {
-                    self.child = Some(running);
-                    Seen::Started
+            Step::Start(gpus) => {
+                self.starts += 1;
+                match self.start(&gpus).await {
+                    Ok(running) => {
+                        self.child = Some(running);
+                        Seen::Started
+                    }
+                    Err(reason) => Seen::Ended(reason),
                 }
-                Err(reason) => Seen::Ended(reason),
-            },
+            }
             Step::Limit(limits) => match self.limit(&limits).await {
                 Ok(()) => Seen::Limited(limits),
                 Err(error) => Seen::Silent(error.to_string()),

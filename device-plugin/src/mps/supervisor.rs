@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::plan::{Daemon, Plan};
-use super::runner::{Place, Report, Reports, Runner, is_left};
+use super::runner::{Place, Report, Runner, is_left};
 use super::shm;
 use super::status::remove;
 
@@ -43,6 +43,28 @@ pub enum SupervisorError {
     },
 }
 
+/// How all of a node's daemons are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Whether it is known what is wanted.
+    pub planned: bool,
+    /// Every resource that has a daemon, or had one.
+    pub reports: BTreeMap<ResourceName, Report>,
+}
+
+impl State {
+    /// Why not all that is wanted is served.
+    pub fn unready(&self) -> Option<String> {
+        if !self.planned {
+            return Some("it is not known yet which GPUs are shared".to_owned());
+        }
+        let mut wanted = self.reports.iter().filter(|(_, report)| report.wanted);
+        let (resource, report) = wanted.find(|(_, report)| !report.ready)?;
+        let trouble = report.trouble.as_deref().unwrap_or("not up yet");
+        Some(format!("{resource}: {trouble}"))
+    }
+}
+
 /// See the module's words.
 pub struct Supervisor {
     place: Arc<Place>,
@@ -50,10 +72,8 @@ pub struct Supervisor {
     wanted: BTreeMap<ResourceName, watch::Sender<Option<Daemon>>>,
     paused: watch::Sender<bool>,
     tasks: JoinSet<()>,
-    reports: Reports,
-    seen: watch::Receiver<BTreeMap<ResourceName, Report>>,
-    /// Whether it is known what is wanted.
-    planned: bool,
+    state: watch::Sender<State>,
+    seen: watch::Receiver<State>,
     /// Locked.
     _lock: File,
 }
@@ -77,16 +97,15 @@ impl Supervisor {
             Err(error) => return Err(failed(error.into())),
         }
         remove(&place.root.ready_file()).map_err(failed)?;
-        let (reports, seen) = watch::channel(BTreeMap::new());
+        let (state, seen) = watch::channel(State::default());
         Ok(Self {
             place: Arc::new(place),
             session,
             wanted: BTreeMap::new(),
             paused: watch::Sender::new(false),
             tasks: JoinSet::new(),
-            reports,
+            state,
             seen,
-            planned: false,
             _lock: lock,
         })
     }
@@ -110,8 +129,7 @@ impl Supervisor {
 
     /// Makes the daemons be what a plan says. Those that stay as they are do not notice.
     pub fn apply(&mut self, plan: &Plan) {
-        if !self.planned {
-            self.planned = true;
+        if !self.state.borrow().planned {
             for resource in left(&self.place) {
                 self.sender(&resource);
             }
@@ -119,13 +137,24 @@ impl Supervisor {
         for resource in plan.daemons.keys() {
             self.sender(resource);
         }
+        // First what is known of the resource, then the word to its runner: what the runner says of it is newer.
+        let mut changed = Vec::new();
         for (resource, wanted) in &self.wanted {
             let daemon = plan.daemons.get(resource);
-            wanted.send_if_modified(|before| {
-                let differs = before.as_ref() != daemon;
-                *before = daemon.cloned();
-                differs
-            });
+            if wanted.borrow().as_ref() != daemon {
+                changed.push((resource, wanted, daemon));
+            }
+        }
+        self.state.send_modify(|state| {
+            state.planned = true;
+            for (resource, _, daemon) in &changed {
+                let report = state.reports.entry((*resource).clone()).or_default();
+                report.wanted = daemon.is_some();
+                report.ready = false;
+            }
+        });
+        for (_, wanted, daemon) in changed {
+            wanted.send_replace(daemon.cloned());
         }
         self.mark_ready();
     }
@@ -137,7 +166,7 @@ impl Supervisor {
         let (sender, receiver) = watch::channel(None);
         let place = Arc::clone(&self.place);
         let runner = Runner::new(place, resource.clone(), Arc::clone(&self.session));
-        let task = runner.run(receiver, self.paused.subscribe(), self.reports.clone());
+        let task = runner.run(receiver, self.paused.subscribe(), self.state.clone());
         self.tasks.spawn(task);
         self.wanted.insert(resource.clone(), sender);
     }
@@ -155,24 +184,14 @@ impl Supervisor {
         self.mark_ready();
     }
 
-    /// How each wanted daemon is.
-    pub fn reports(&self) -> BTreeMap<ResourceName, Report> {
-        let reports = self.seen.borrow();
-        let wanted = self.wanted.iter();
-        let wanted = wanted.filter(|(_, wanted)| wanted.borrow().is_some());
-        wanted
-            .map(|(resource, _)| {
-                (
-                    resource.clone(),
-                    reports.get(resource).cloned().unwrap_or_default(),
-                )
-            })
-            .collect()
+    /// How all of them are, now and whenever that changes.
+    pub fn state(&self) -> watch::Receiver<State> {
+        self.state.subscribe()
     }
 
     /// Whether all daemons that are wanted are up; not before it is known which are.
     pub fn is_ready(&self) -> bool {
-        self.planned && self.reports().values().all(|report| report.ready)
+        self.state.borrow().unready().is_none()
     }
 
     fn mark_ready(&self) {

@@ -13,7 +13,7 @@ use super::config::{Config, ServiceError, Source};
 use super::settings::{Settings, SettingsError};
 
 /// Follows the configuration.
-pub(super) struct Choice {
+pub(crate) struct Choice {
     flags: (configuration::plugin::Flags, configuration::plugin::Imex),
     origin: Origin,
     in_force: Option<Arc<Settings>>,
@@ -29,7 +29,7 @@ enum Origin {
 
 impl Choice {
     /// Reads the configuration once. A file must be good then; a configuration that a label names may come later.
-    pub(super) fn start(config: &Config, node: Option<&Node>) -> Result<Self, ServiceError> {
+    pub(crate) fn start(config: &Config, node: Option<&Node>) -> Result<Self, ServiceError> {
         let mut choice = Self {
             flags: (config.flags.clone(), config.imex.clone()),
             origin: Origin::Flags,
@@ -56,17 +56,17 @@ impl Choice {
         Ok(choice)
     }
 
-    pub(super) fn in_force(&self) -> Option<&Arc<Settings>> {
+    pub(crate) fn in_force(&self) -> Option<&Arc<Settings>> {
         self.in_force.as_ref()
     }
 
     /// Why what should be in force is not.
-    pub(super) fn trouble(&self) -> Option<&str> {
+    pub(crate) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
 
     /// Whether the trouble is only that nobody has answered yet.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         match &self.origin {
             Origin::Named(selection) => {
                 let selection = selection.borrow();
@@ -78,7 +78,7 @@ impl Choice {
     }
 
     /// Waits until there may be something new to [`Choice::look`] at.
-    pub(super) async fn changed(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         match &mut self.origin {
             Origin::Flags => std::future::pending().await,
             Origin::File(file) => file.changed().await,
@@ -91,7 +91,7 @@ impl Choice {
     }
 
     /// Looks at the configuration (again); whether another came into force.
-    pub(super) fn look(&mut self, config: &Config) -> bool {
+    pub(crate) fn look(&mut self, config: &Config) -> bool {
         let (found, trouble) = match (&mut self.origin, &config.source) {
             (Origin::Named(selection), _) => {
                 let selection = selection.borrow_and_update().clone();

@@ -33,12 +33,14 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 pub use config::{Cluster, Config, ServiceError, Source};
+pub(crate) use settings::Settings;
 pub use settings::SettingsError;
+pub(crate) use worker::MIG_STATE;
 
 use crate::allocation::Book;
 use crate::hardware::{Hardware, Inventory};
 use crate::health::{Health, Policy};
-use choice::Choice;
+pub(crate) use choice::Choice;
 use metrics::Metrics;
 use preparer::Preparer;
 use report::Reporter;

@@ -10,10 +10,10 @@ use crate::resources::Rules;
 
 /// A configuration that can come into force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     /// The file under the flags.
     pub(super) file: PluginFile,
-    pub(super) rules: Rules,
+    pub(crate) rules: Rules,
     pub(super) options: Arc<Options>,
 }
 

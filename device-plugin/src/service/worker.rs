@@ -36,7 +36,7 @@ const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 const LOOK_LIMIT: Duration = Duration::from_secs(60);
 
 /// The MIG manager's label, and its value while a change of the layout runs.
-const MIG_STATE: (&str, &str) = ("nvidia.com/mig.config.state", "pending");
+pub(crate) const MIG_STATE: (&str, &str) = ("nvidia.com/mig.config.state", "pending");
 
 /// A MIG manager that does not come back must not keep GPUs from being used for ever.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);

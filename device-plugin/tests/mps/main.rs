@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod rig;
+mod service;
 
 use rig::{Rig, daemon};
 use sim_nvml::model::ComputeMode;
@@ -189,13 +190,13 @@ async fn a_resource_that_goes_is_put_away_and_can_come_back() {
 #[tokio::test]
 async fn a_lost_gpu_is_left_out_alone() {
     let mut rig = Rig::new();
-    rig.node.lose(1).unwrap();
+    rig.sim.lose(1).unwrap();
     rig.apply(&[("gpu", daemon(&[(0, 2), (1, 2)]))]);
     rig.until("the other is served", |rig| rig.served("gpu") == "{0}*2")
         .await;
     assert_eq!(rig.record("gpu")[0], "start {0}");
     assert!(!rig.supervisor.is_ready());
-    rig.node.reset(1).unwrap();
+    rig.sim.reset(1).unwrap();
     rig.until_ready().await;
     assert_eq!(rig.served("gpu"), "{0}*2 {1}*2");
 }
@@ -243,7 +244,7 @@ async fn what_a_killed_process_left_is_put_right() {
 #[tokio::test]
 async fn one_root_has_one_supervisor() {
     let rig = Rig::new();
-    let error = rig.another().err().unwrap();
+    let error = rig.supervisor().err().unwrap();
     assert!(
         error.to_string().contains("only one can run on a node"),
         "{error}"

@@ -1,5 +1,6 @@
 //! A simulated node with two H100s, the stand-in program, and a supervisor that is not patient.
 
+use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use sim_nvml::model::ComputeMode;
 use sim_nvml::presets::NodeSpec;
 
 /// Longer than anything here takes, so that a test that would wait for ever fails.
-const BOUND: Duration = Duration::from_secs(60);
+pub(crate) const BOUND: Duration = Duration::from_secs(60);
 
 const PROGRAM: &str = "usr/bin/nvidia-cuda-mps-control";
 
@@ -26,18 +27,25 @@ pub(crate) fn daemon(gpus: &[(u32, u32)]) -> Wanted {
     gpus.to_vec()
 }
 
-pub(crate) struct Rig {
-    pub(crate) node: SimulatedNode,
-    pub(crate) supervisor: Supervisor,
+/// The node: what there is to see and to break, whoever looks after the daemons.
+pub(crate) struct Node {
+    pub(crate) sim: SimulatedNode,
     root: Root,
     folder: tempfile::TempDir,
 }
 
-/// What stays of a rig whose supervisor ended.
-pub(crate) struct Ended {
-    node: SimulatedNode,
-    root: Root,
-    folder: tempfile::TempDir,
+/// A node with a supervisor.
+pub(crate) struct Rig {
+    node: Node,
+    pub(crate) supervisor: Supervisor,
+}
+
+impl Deref for Rig {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.node
+    }
 }
 
 fn pace() -> Pace {
@@ -52,39 +60,45 @@ fn pace() -> Pace {
     }
 }
 
-fn supervisor(node: &SimulatedNode, root: &Root) -> Result<Supervisor, SupervisorError> {
-    let session = nvml::Session::with_pauses(
-        &nvml::Options::at(node.root()),
-        Duration::from_millis(20),
-        Duration::from_millis(50),
-    );
-    let place = Place {
-        node_root: node.root().to_owned(),
-        root: root.clone(),
-        pace: pace(),
-    };
-    Supervisor::open(place, Arc::new(session.unwrap()))
-}
-
-impl Rig {
+impl Node {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let spec = NodeSpec::uniform("h100-sxm5-80gb", 2).unwrap();
-        let node = SimulatedNode::create(&folder.path().join("node"), &spec).unwrap();
-        let root = Root::new(folder.path().join("mps"));
-        let rig = Self {
-            supervisor: supervisor(&node, &root).unwrap(),
-            node,
-            root,
+        let node = Self {
+            sim: SimulatedNode::create(&folder.path().join("node"), &spec).unwrap(),
+            root: Root::new(folder.path().join("mps")),
             folder,
         };
         let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mps/nvidia-cuda-mps-control");
-        rig.install(&std::fs::read(own).unwrap());
-        rig
+        node.install(&std::fs::read(own).unwrap());
+        node
+    }
+
+    pub(crate) fn session(&self) -> Arc<nvml::Session> {
+        let options = nvml::Options::at(self.sim.root());
+        let (first, longest) = (Duration::from_millis(20), Duration::from_millis(50));
+        Arc::new(nvml::Session::with_pauses(&options, first, longest).unwrap())
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            node_root: self.sim.root().to_owned(),
+            root: self.root.clone(),
+            pace: pace(),
+        }
+    }
+
+    /// A file of the test's own.
+    pub(crate) fn own_file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn supervisor(&self) -> Result<Supervisor, SupervisorError> {
+        Supervisor::open(self.place(), self.session())
     }
 
     pub(crate) fn install(&self, program: &[u8]) {
-        let path = self.node.root().join(PROGRAM);
+        let path = self.sim.root().join(PROGRAM);
         // Appears complete.
         let hidden = path.with_extension("new");
         std::fs::write(&hidden, program).unwrap();
@@ -93,15 +107,110 @@ impl Rig {
     }
 
     pub(crate) fn uninstall(&self) -> Vec<u8> {
-        let path = self.node.root().join(PROGRAM);
+        let path = self.sim.root().join(PROGRAM);
         let program = std::fs::read(&path).unwrap();
         std::fs::remove_file(path).unwrap();
         program
     }
 
+    pub(crate) fn put(&self, name: &str, file: &str, content: &str) {
+        let folder = self.root.resource(&resource(name));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(file), content).unwrap();
+    }
+
+    pub(crate) fn take(&self, name: &str, file: &str) {
+        std::fs::remove_file(self.root.resource(&resource(name)).join(file)).unwrap();
+    }
+
+    pub(crate) fn kill(&self, name: &str) {
+        let pid = self.pid(name).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+
+    fn pid(&self, name: &str) -> Option<rustix::process::Pid> {
+        let file = self
+            .root
+            .pipe(&resource(name))
+            .join("nvidia-cuda-mps-control.pid");
+        let text = std::fs::read_to_string(file).ok()?;
+        rustix::process::Pid::from_raw(text.trim().parse().ok()?)
+    }
+
+    pub(crate) fn is_alive(&self, name: &str) -> bool {
+        let pid = self.pid(name);
+        pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
+    }
+
+    pub(crate) fn file(&self, path: &str) -> PathBuf {
+        self.root.path().join(path)
+    }
+
+    fn uuids(&self) -> Vec<String> {
+        let state = self.sim.state().unwrap();
+        state.gpus.iter().map(|gpu| gpu.uuid.clone()).collect()
+    }
+
+    /// Commands that the program got, with `{0}` for the UUID of GPU 0.
+    pub(crate) fn record(&self, name: &str) -> Vec<String> {
+        let file = self.root.resource(&resource(name)).join("record");
+        let mut text = std::fs::read_to_string(file).unwrap_or_default();
+        for (index, uuid) in self.uuids().iter().enumerate() {
+            text = text.replace(uuid, &format!("{{{index}}}"));
+        }
+        text.lines().map(str::to_owned).collect()
+    }
+
+    pub(crate) fn starts(&self, name: &str) -> usize {
+        let record = self.record(name);
+        record
+            .iter()
+            .filter(|line| line.starts_with("start "))
+            .count()
+    }
+
+    /// What the device plugin is told.
+    pub(crate) fn served(&self, name: &str) -> String {
+        let Ok(served) = ready(&self.root, &resource(name)) else {
+            return "nothing".to_owned();
+        };
+        let mut shown = Vec::new();
+        for (index, uuid) in self.uuids().iter().enumerate() {
+            for replicas in 2..=48 {
+                let device = Device {
+                    uuid: uuid.clone(),
+                    gpu_index: 0,
+                    gpu_uuid: uuid.clone(),
+                    numa_node: None,
+                    mig: None,
+                    shares: Some(replicas),
+                };
+                if served.covers(&device) {
+                    shown.push(format!("{{{index}}}*{replicas}"));
+                }
+            }
+        }
+        shown.join(" ")
+    }
+
+    pub(crate) fn modes(&self) -> Vec<ComputeMode> {
+        let state = self.sim.state().unwrap();
+        state.gpus.iter().map(|gpu| gpu.modes.compute).collect()
+    }
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        let node = Node::new();
+        Self {
+            supervisor: node.supervisor().unwrap(),
+            node,
+        }
+    }
+
     /// As the planner does it for boards of 80 GiB.
     pub(crate) fn apply(&mut self, daemons: &[(&str, Wanted)]) {
-        let uuids = uuids(&self.node);
+        let uuids = self.uuids();
         let daemon = |gpus: &Wanted| {
             let gpus = gpus.iter().map(|&(index, replicas)| SharedGpu {
                 uuid: uuids[index as usize].clone(),
@@ -139,7 +248,10 @@ impl Rig {
             }
         };
         if tokio::time::timeout(BOUND, waiting).await.is_err() {
-            panic!("not seen: {what}; {:?}", self.supervisor.reports());
+            panic!(
+                "not seen: {what}; {:?}",
+                self.supervisor.state().borrow().unready()
+            );
         }
     }
 
@@ -148,33 +260,14 @@ impl Rig {
     }
 
     pub(crate) fn report(&self, name: &str) -> Report {
-        self.supervisor.reports().remove(&resource(name)).unwrap()
+        self.supervisor.state().borrow().reports[&resource(name)].clone()
     }
 
-    pub(crate) fn put(&self, name: &str, file: &str, content: &str) {
-        let folder = self.root.resource(&resource(name));
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join(file), content).unwrap();
-    }
-
-    pub(crate) fn take(&self, name: &str, file: &str) {
-        std::fs::remove_file(self.root.resource(&resource(name)).join(file)).unwrap();
-    }
-
-    pub(crate) fn kill(&self, name: &str) {
-        let pid = pid(&self.root, name).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    }
-
-    pub(crate) async fn end(self) -> Ended {
+    pub(crate) async fn end(self) -> Node {
         tokio::time::timeout(BOUND, self.supervisor.end())
             .await
             .unwrap();
-        Ended {
-            node: self.node,
-            root: self.root,
-            folder: self.folder,
-        }
+        self.node
     }
 
     /// The supervisor's process is killed, and another one starts.
@@ -188,99 +281,12 @@ impl Rig {
         }
         std::fs::write(started, said).unwrap();
         Self {
-            supervisor: supervisor(&self.node, &self.root).unwrap(),
-            ..self
+            supervisor: self.node.supervisor().unwrap(),
+            node: self.node,
         }
-    }
-
-    pub(crate) fn another(&self) -> Result<Supervisor, SupervisorError> {
-        supervisor(&self.node, &self.root)
-    }
-}
-
-/// What both have to look at.
-macro_rules! looks {
-    ($type:ident) => {
-        impl $type {
-            pub(crate) fn file(&self, path: &str) -> PathBuf {
-                self.root.path().join(path)
-            }
-
-            /// Commands that the program got, with `{0}` for the UUID of GPU 0.
-            pub(crate) fn record(&self, name: &str) -> Vec<String> {
-                let file = self.root.resource(&resource(name)).join("record");
-                let mut text = std::fs::read_to_string(file).unwrap_or_default();
-                for (index, uuid) in uuids(&self.node).iter().enumerate() {
-                    text = text.replace(uuid, &format!("{{{index}}}"));
-                }
-                text.lines().map(str::to_owned).collect()
-            }
-
-            /// What the device plugin is told.
-            pub(crate) fn served(&self, name: &str) -> String {
-                let Ok(served) = ready(&self.root, &resource(name)) else {
-                    return "nothing".to_owned();
-                };
-                let mut shown = Vec::new();
-                for (index, uuid) in uuids(&self.node).iter().enumerate() {
-                    for replicas in 2..=48 {
-                        let device = Device {
-                            uuid: uuid.clone(),
-                            gpu_index: 0,
-                            gpu_uuid: uuid.clone(),
-                            numa_node: None,
-                            mig: None,
-                            shares: Some(replicas),
-                        };
-                        if served.covers(&device) {
-                            shown.push(format!("{{{index}}}*{replicas}"));
-                        }
-                    }
-                }
-                shown.join(" ")
-            }
-
-            pub(crate) fn modes(&self) -> Vec<ComputeMode> {
-                let state = self.node.state().unwrap();
-                state.gpus.iter().map(|gpu| gpu.modes.compute).collect()
-            }
-        }
-    };
-}
-
-looks!(Rig);
-looks!(Ended);
-
-impl Rig {
-    pub(crate) fn starts(&self, name: &str) -> usize {
-        let record = self.record(name);
-        record
-            .iter()
-            .filter(|line| line.starts_with("start "))
-            .count()
-    }
-}
-
-impl Ended {
-    pub(crate) fn is_alive(&self, name: &str) -> bool {
-        assert!(self.folder.path().is_dir());
-        pid(&self.root, name).is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
     }
 }
 
 fn resource(name: &str) -> ResourceName {
     name.parse().unwrap()
-}
-
-fn uuids(node: &SimulatedNode) -> Vec<String> {
-    let state = node.state().unwrap();
-    state.gpus.iter().map(|gpu| gpu.uuid.clone()).collect()
-}
-
-fn pid(root: &Root, name: &str) -> Option<rustix::process::Pid> {
-    let file = root
-        .pipe(&resource(name))
-        .join("nvidia-cuda-mps-control.pid");
-    let text = std::fs::read_to_string(file).ok()?;
-    rustix::process::Pid::from_raw(text.trim().parse().ok()?)
 }

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use configuration::plugin::PluginFile;
 use gpu::labels::MigStrategy;
@@ -12,6 +12,7 @@ use crate::resources::{Gpu, MigDevice, Rules, resources};
 const H100: GpuFacts = GpuFacts {
     memory: Some(80 << 30),
     compute_capability: Some((9, 0)),
+    mig_mode: false,
 };
 
 fn gpu(index: u32) -> Gpu {
@@ -119,7 +120,10 @@ fn clients(
     let refused: Vec<_> = plan
         .refusals
         .iter()
-        .map(|one| (&*one.gpu, one.most))
+        .map(|one| match one.reason {
+            Reason::Clients { most, .. } => (&*one.gpu, most),
+            Reason::MigMode => panic!("{one}"),
+        })
         .collect();
     let wanted: Vec<_> = match most {
         None => Vec::new(),
@@ -131,18 +135,34 @@ fn clients(
     assert_eq!(served + refused.len(), 2);
 }
 
-#[test]
-fn a_refusal_says_what_to_do() {
+#[rstest]
+#[case(
+    Reason::Clients { replicas: 60, most: 48 },
+    "nvidia.com/gpu: GPU-0 is not served, because MPS takes at most 48 clients on it and 60 replicas are configured: lower replicas to 48 or less"
+)]
+#[case(
+    Reason::MigMode,
+    "nvidia.com/gpu: GPU-0 is not served, because it is in MIG mode, in which MPS does not work: turn MIG off, or choose MIG strategy single or mixed"
+)]
+fn a_refusal_says_what_to_do(#[case] reason: Reason, #[case] wanted: &str) {
     let refusal = Refusal {
         resource: "gpu".parse().unwrap(),
         gpu: "GPU-0".to_owned(),
-        replicas: 60,
-        most: 48,
+        reason,
     };
-    assert_eq!(
-        refusal.to_string(),
-        "nvidia.com/gpu: GPU-0 is not served, because MPS takes at most 48 clients on it and 60 replicas are configured: lower replicas to 48 or less"
-    );
+    assert_eq!(refusal.to_string(), wanted);
+}
+
+#[test]
+fn a_gpu_in_mig_mode_that_is_offered_whole_is_refused() {
+    let facts = |uuid: &str| GpuFacts {
+        mig_mode: uuid == "GPU-1",
+        ..H100
+    };
+    let (_, plan) = planned(&[gpu(0), gpu(1)], FOUR, facts);
+    assert_eq!(shown(&plan), "gpu[25]: GPU-0*4@20480");
+    assert_eq!(plan.refusals.len(), 1);
+    assert_eq!(plan.refusals[0].reason, Reason::MigMode);
 }
 
 #[test]

@@ -1,0 +1,260 @@
+//! The daemons of a node follow its configuration and its GPUs: what `lathe mps-daemon` does.
+//!
+//! Configuration, hardware and resources are read as the device plugin reads them, so that both speak of the same GPUs.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::node::{Node, Observed};
+use cluster::serve::{self, Reply, Routes};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::metrics::page;
+use super::plan::{GpuFacts, Plan, plan};
+use super::runner::Place;
+use super::supervisor::{State, Supervisor, SupervisorError};
+use crate::hardware::{Driver, Hardware, Inventory};
+use crate::resources::{Warning, resources};
+use crate::service::{Choice, Config as PluginConfig, MIG_STATE, ServiceError, Settings};
+
+/// The longest change of the layout that is waited for; a MIG manager that died must not silence MPS for ever.
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+
+/// What `lathe mps-daemon` is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where things are.
+    pub place: Place,
+    /// Flags and configuration, as the device plugin has them.
+    pub plugin: PluginConfig,
+    /// What is `/dev/shm` of the daemons.
+    pub shm: PathBuf,
+    /// Where to serve metrics and probes.
+    pub metrics_address: Option<String>,
+}
+
+/// Why it ends other than by being asked to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The MPS root cannot be used.
+    #[error(transparent)]
+    Supervisor(#[from] SupervisorError),
+    /// The configuration cannot be used, and there is none to fall back to.
+    #[error(transparent)]
+    Config(#[from] ServiceError),
+    /// Metrics and probes cannot be served.
+    #[error(transparent)]
+    Bind(#[from] serve::BindError),
+    /// The system gives no thread.
+    #[error(transparent)]
+    Hardware(nvml::Error),
+}
+
+/// Daemons that have what they need to begin.
+pub struct Service {
+    config: Config,
+    session: Arc<nvml::Session>,
+    node: Option<Node>,
+    choice: Choice,
+    supervisor: Supervisor,
+    web: Option<serve::Server>,
+}
+
+impl Service {
+    /// Takes the MPS root and the port, and reads the configuration. `node` is the own Node, for a configuration by label.
+    ///
+    /// # Errors
+    /// What cannot be used, and why.
+    pub async fn open(
+        config: Config,
+        session: Arc<nvml::Session>,
+        node: Option<Node>,
+    ) -> Result<Self, Error> {
+        let mut config = config;
+        // Where clients find their pipes on the host is for the device plugin to know; MPS without it is an error there.
+        let flags = &mut config.plugin.flags;
+        let root = config.place.root.path().to_owned();
+        flags.mps_root.get_or_insert(root);
+        let choice = Choice::start(&config.plugin, node.as_ref())?;
+        let supervisor = Supervisor::open(config.place.clone(), Arc::clone(&session))?;
+        let web = match &config.metrics_address {
+            Some(address) => Some(serve::Server::bind(address, serve::Limits::default()).await?),
+            None => None,
+        };
+        Ok(Self {
+            config,
+            session,
+            node,
+            choice,
+            supervisor,
+            web,
+        })
+    }
+
+    /// Where metrics and probes are served.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.web.as_ref()?.address().ok()
+    }
+
+    /// Serves until `shutdown`; reads the configuration again when told to by `reload`.
+    ///
+    /// An absent driver, API server or Node is waited for.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub async fn run(mut self, reload: &Notify, shutdown: CancellationToken) -> Result<(), Error> {
+        let web = self.web.take().map(|web| {
+            let routes = routes(self.supervisor.state());
+            tokio::spawn(web.run(routes, shutdown.clone()))
+        });
+        for concern in self.supervisor.concerns(&self.config.shm) {
+            tracing::warn!("{concern}");
+        }
+        let (hardware, mut events) =
+            Hardware::start(Arc::clone(&self.session)).map_err(Error::Hardware)?;
+        let mut inventory = hardware.inventory();
+        let mut labels = self.node.as_ref().map(Node::subscribe);
+        let mut planned = Planned::default();
+        let mut paused = false;
+        loop {
+            self.tell_trouble(&mut planned);
+            let seen = inventory.borrow_and_update().clone();
+            if let Some(settings) = self.choice.in_force().cloned()
+                && let Some(plan) = planned.plan(&settings, &seen)
+            {
+                self.supervisor.apply(plan);
+            }
+            let pause = self.node.as_ref().is_some_and(is_reshaped);
+            if pause != paused {
+                paused = pause;
+                self.supervisor.pause(pause);
+                if pause {
+                    let left = hardware.pause(LONGEST_PAUSE);
+                    if let Err(error) = left.await {
+                        tracing::warn!(%error, "the GPUs cannot be left alone");
+                    }
+                } else {
+                    hardware.resume();
+                }
+            }
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                () = self.supervisor.changed() => {}
+                Ok(()) = inventory.changed() => {}
+                // What an event means for a GPU is the device plugin's business; here only its absence counts.
+                Some(_) = events.recv() => {}
+                () = self.choice.changed() => { self.choice.look(&self.config.plugin); }
+                () = reload.notified() => { self.choice.look(&self.config.plugin); }
+                () = changed(&mut labels) => {}
+            }
+        }
+        drop(hardware);
+        self.supervisor.end().await;
+        if let Some(web) = web {
+            // It bounds itself; a panic in it was reported already.
+            let _ = web.await;
+        }
+        Ok(())
+    }
+
+    fn tell_trouble(&self, planned: &mut Planned) {
+        let trouble = self.choice.trouble().filter(|_| !self.choice.is_waiting());
+        if planned.trouble.as_deref() == trouble {
+            return;
+        }
+        planned.trouble = trouble.map(str::to_owned);
+        if let Some(trouble) = trouble {
+            tracing::warn!("{trouble}; what was in force stays in force");
+        }
+    }
+}
+
+/// While the MIG manager changes the layout, what is not in use must be let go.
+fn is_reshaped(node: &Node) -> bool {
+    match node.latest() {
+        Observed::Present(node) => {
+            node.labels.get(MIG_STATE.0).map(String::as_str) == Some(MIG_STATE.1)
+        }
+        _ => false,
+    }
+}
+
+async fn changed(labels: &mut Option<watch::Receiver<Observed>>) {
+    let ended = match labels {
+        Some(labels) => labels.changed().await.is_err(),
+        None => true,
+    };
+    if ended {
+        std::future::pending().await
+    }
+}
+
+/// What was planned last, and what was said of it.
+#[derive(Default)]
+struct Planned {
+    plan: Option<Plan>,
+    warnings: Vec<Warning>,
+    trouble: Option<String>,
+}
+
+impl Planned {
+    /// The plan for a node, when it differs from the last one. Nothing is planned before the driver said which GPUs there are:
+    /// a plan without daemons would end those that run.
+    fn plan(&mut self, settings: &Settings, inventory: &Inventory) -> Option<&Plan> {
+        if self.plan.is_none() && !matches!(inventory.driver(), Driver::Present { .. }) {
+            return None;
+        }
+        let rules = &settings.rules;
+        let offer = resources(&inventory.descriptions(), rules);
+        let new = plan(&offer, rules.sharing.as_ref(), |uuid| {
+            let known = inventory.gpu(uuid);
+            known.map_or_else(GpuFacts::default, |gpu| GpuFacts {
+                memory: gpu.memory_bytes,
+                compute_capability: gpu.compute_capability,
+                mig_mode: gpu.gpu.mig_enabled,
+            })
+        });
+        self.tell(&offer.warnings, &new);
+        if self.plan.as_ref() == Some(&new) {
+            return None;
+        }
+        let daemons = new.daemons.len();
+        tracing::info!(daemons, "MPS is planned");
+        self.plan = Some(new);
+        self.plan.as_ref()
+    }
+
+    /// Says what is new of what is not shared as configured.
+    fn tell(&mut self, warnings: &[Warning], new: &Plan) {
+        let about_mps = |warning: &&Warning| matches!(warning, Warning::MpsOnMig { .. });
+        let warnings: Vec<Warning> = warnings.iter().filter(about_mps).cloned().collect();
+        for warning in warnings.iter().filter(|one| !self.warnings.contains(one)) {
+            tracing::warn!("{warning}");
+        }
+        self.warnings = warnings;
+        let before = self.plan.as_ref().map_or(&[][..], |plan| &plan.refusals);
+        for refusal in new.refusals.iter().filter(|one| !before.contains(one)) {
+            tracing::warn!("{refusal}");
+        }
+    }
+}
+
+fn routes(state: watch::Receiver<State>) -> Routes {
+    let metrics = state.clone();
+    Routes::new()
+        .get("/metrics", move || {
+            let page = page(&metrics.borrow());
+            std::future::ready(Reply::metrics(page))
+        })
+        // That it answers says that the one thread there is goes round.
+        .get("/healthz", || std::future::ready(Reply::probe(Ok(()))))
+        .get("/readyz", move || {
+            let reason = state.borrow().unready();
+            std::future::ready(Reply::probe(reason.map_or(Ok(()), Err)))
+        })
+}

@@ -285,9 +285,8 @@ impl Ledger {
             };
             let device = || one.device.uuid().to_owned();
             let together = one.share.is_some()
-                && other.share.is_some()
                 && one.device.uuid() == entry.device.uuid()
-                && key.owner.gets_along_with(&other.owner);
+                && key.owner.shares_with(&other.owner, other.share);
             if !together {
                 return Err(Conflict::Held {
                     device: device(),
@@ -383,13 +382,15 @@ impl Entry {
 }
 
 impl Owner {
-    /// Whether their holders may have shares of one device: resources among themselves, claims among themselves. A plugin
-    /// and a DRA driver do not divide a device between them.
-    fn gets_along_with(&self, other: &Self) -> bool {
-        matches!(
-            (self, other),
-            (Self::Resource(_), Self::Resource(_)) | (Self::Claim { .. }, Self::Claim { .. })
-        )
+    /// Whether it may have a share of a device beside `other`, which has the share `held` or all of it. A plugin and a DRA driver
+    /// do not divide a device between them. Who got a device of a resource alone, before the user chose to have it shared, has
+    /// one share from then on.
+    fn shares_with(&self, other: &Self, held: Option<u32>) -> bool {
+        match (self, other) {
+            (Self::Resource(_), Self::Resource(_)) => true,
+            (Self::Claim { .. }, Self::Claim { .. }) => held.is_some(),
+            _ => false,
+        }
     }
 }
 

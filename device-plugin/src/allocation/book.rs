@@ -4,12 +4,13 @@
 //! before a refusal, and where a DRA driver gives out the same GPUs from another process. Each such list has a deadline, and
 //! without a list nobody is refused.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use configuration::plugin::ResourceName;
-use gpu::ledger::{Conflict, Knowledge, Ledger, Owner, Wanted};
+use gpu::ledger::{Conflict, Holder, Knowledge, Ledger, Owner, Wanted};
 use kubelet::holdings::{Holdings, List, Pace};
 use kubelet::pod_resources::Limits;
 use kubelet::{Error, Paths};
@@ -112,21 +113,28 @@ impl Book {
         answer
     }
 
-    /// The devices of this resource's GPUs that somebody has through another resource or a claim.
+    /// What somebody has of this resource's GPUs and is not one of its ids: through another resource or a claim, or as the
+    /// resource was before its configuration changed.
     pub fn elsewhere(&self, resource: &Resource) -> Vec<InUse> {
-        let ledger = lock(&self.ledger);
-        let others = ledger.holders().filter(|holder| {
-            let own =
+        let devices = || resource.devices.iter();
+        let own: BTreeMap<&str, &Device> = devices()
+            .map(|device| (device.uuid.as_str(), device))
+            .collect();
+        let gpus: BTreeSet<&str> = devices().map(|device| device.gpu_uuid.as_str()).collect();
+        let is_id = |holder: &Holder| {
+            let of =
                 matches!(&holder.owner, Owner::Resource(name) if name == resource.name.as_str());
-            !own && resource
-                .devices
-                .iter()
-                .any(|device| device.gpu_uuid == holder.device.gpu)
-        });
+            let device = own.get(holder.device.uuid());
+            of && device.is_some_and(|device| device.has(holder.share))
+        };
+        let ledger = lock(&self.ledger);
+        let others = ledger
+            .holders()
+            .filter(|holder| gpus.contains(holder.device.gpu.as_str()) && !is_id(holder));
         others
             .map(|holder| InUse {
                 uuid: holder.device.uuid().to_owned(),
-                gpu: holder.device.gpu.clone(),
+                gpu: holder.device.gpu,
             })
             .collect()
     }

@@ -187,6 +187,11 @@ async fn lists_are_followed_and_gpus_may_come_later() {
             node.book.elsewhere(&resource("mig-1g.10gb", "0:0")).len(),
             0
         );
+        // Ids that it had before it was shared are.
+        assert_eq!(
+            node.book.elsewhere(&resource("mig-1g.10gb", "0:0*2")).len(),
+            1
+        );
         // The grant is confirmed, or dropped, by the list that follows it.
         node.pods.insert("late", "nvidia.com/gpu", &["GPU-1"]);
         let confirmed = || {

@@ -137,12 +137,7 @@ fn find<'a>(resource: &'a Resource, id: &str) -> Option<(usize, &'a Device, Opti
     let id = DeviceId::parse(id)?;
     let mut devices = resource.devices.iter().enumerate();
     let (position, device) = devices.find(|(_, device)| device.uuid == id.uuid)?;
-    let exists = match (id.share, device.shares) {
-        (None, None) => true,
-        (Some(share), Some(shares)) => share < shares,
-        _ => false,
-    };
-    exists.then_some((position, device, id.share))
+    device.has(id.share).then_some((position, device, id.share))
 }
 
 /// Refuses two of one physical GPU.

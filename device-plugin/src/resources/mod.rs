@@ -146,6 +146,15 @@ impl Device {
         })
     }
 
+    /// Whether an id with this share is one of its ids.
+    pub fn has(&self, share: Option<u32>) -> bool {
+        match (share, self.shares) {
+            (None, None) => true,
+            (Some(share), Some(shares)) => share < shares,
+            _ => false,
+        }
+    }
+
     /// `3`, or `3:1` for a MIG device: its name under the id strategy `index`.
     pub fn index(&self) -> String {
         match self.mig {

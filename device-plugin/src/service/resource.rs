@@ -95,7 +95,7 @@ impl Resource for Served {
                     &shown.resource,
                     &current.topology,
                     options.policy,
-                    &[],
+                    &self.shared.book.elsewhere(&shown.resource),
                     &request,
                 )
             });

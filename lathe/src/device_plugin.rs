@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use clap::builder::BoolishValueParser;
-use cluster::named_config;
 use configuration::plugin::{
     AllocationPolicy, DeviceIdStrategy, DeviceListStrategy, DiscoveryStrategy, Flags, Imex,
     PluginFile, PluginFlags,
@@ -20,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::config_choice::ConfigChoice;
+use crate::config_source::ConfigSource;
 
 /// The kubelet's socket below the node's root, where nothing says otherwise.
 const KUBELET_SOCKET: &str = "var/lib/kubelet/device-plugins/kubelet.sock";
@@ -44,30 +43,8 @@ pub(crate) struct Args {
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     fail_on_init_error: Option<bool>,
 
-    /// Configuration file (version: v1)
-    #[arg(long, env = "CONFIG_FILE", value_name = "FILE")]
-    config_file: Option<PathBuf>,
-
-    /// Folder of named configuration files, of which the node's label chooses one
-    #[arg(
-        long,
-        env = "CONFIG_FILE_SRCDIR",
-        value_name = "DIR",
-        conflicts_with_all = ["config_file", "config_map"]
-    )]
-    config_file_srcdir: Option<PathBuf>,
-
-    /// ConfigMap of named configuration files, of which the node's label chooses one
-    #[arg(
-        long,
-        env = "LATHE_CONFIG_MAP",
-        value_name = "NAMESPACE/NAME",
-        conflicts_with = "config_file"
-    )]
-    config_map: Option<String>,
-
     #[command(flatten)]
-    choice: ConfigChoice,
+    source: ConfigSource,
 
     /// How the container runtime learns of devices: envvar, volume-mounts, cdi-annotations, cdi-cri [default: envvar]
     #[arg(
@@ -341,7 +318,7 @@ impl Args {
         let mut config = Config::new(&self.root);
         config.flags = self.flags();
         config.imex = self.imex()?;
-        config.source = self.source()?;
+        config.source = self.source.source()?;
         config.driver_root = self.mounted_driver_root()?;
         config.health_policy = self.health_policy.clone();
         config.xids = xids;
@@ -358,33 +335,13 @@ impl Args {
         Ok(config)
     }
 
-    fn source(&self) -> anyhow::Result<Source> {
-        if let Some(file) = &self.config_file {
-            return Ok(Source::File(file.clone()));
-        }
-        let source = match (&self.config_file_srcdir, &self.config_map) {
-            (Some(folder), _) => named_config::Source::Folder(folder.clone()),
-            (None, Some(name)) => match name.split_once('/') {
-                Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
-                    named_config::Source::ConfigMap {
-                        namespace: namespace.to_owned(),
-                        name: name.to_owned(),
-                    }
-                }
-                _ => bail!("--config-map {name:?}: write it like NAMESPACE/NAME"),
-            },
-            (None, None) => return Ok(Source::None),
-        };
-        Ok(Source::Named(self.choice.rules(), source))
-    }
-
     /// Where the driver's files are mounted. The session with the driver is bound to it, so of a configuration that may
     /// change, this is not taken.
     fn mounted_driver_root(&self) -> anyhow::Result<PathBuf> {
         if let Some(given) = self.flags().plugin.container_driver_root {
             return Ok(given);
         }
-        if let Some(file) = &self.config_file {
+        if let Some(file) = self.source.file() {
             let (file, _) = PluginFile::read(file)?;
             if let Some(given) = file.flags.plugin.container_driver_root {
                 return Ok(given);
@@ -424,7 +381,7 @@ impl Args {
         let client = match cluster::client("device-plugin", kubeconfig).await {
             Ok(client) => client,
             // NVIDIA's manifest names the node in a pod that has no account.
-            Err(error) if !matches!(self.source()?, Source::Named(..)) => {
+            Err(error) if !matches!(self.source.source()?, Source::Named(..)) => {
                 tracing::warn!(%error, "without the cluster's API: no Events, no condition");
                 return Ok(None);
             }
@@ -446,6 +403,7 @@ mod tests {
     use std::path::Path;
 
     use clap::Parser;
+    use cluster::named_config;
     use rstest::rstest;
 
     use super::*;

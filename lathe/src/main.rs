@@ -8,6 +8,7 @@
 
 mod config_choice;
 mod config_manager;
+mod config_source;
 mod dcgm_exporter;
 mod demo;
 mod device_plugin;
@@ -17,6 +18,7 @@ mod help;
 mod logging;
 mod mig;
 mod mig_manager;
+mod mps_daemon;
 mod name;
 mod output;
 mod sim;
@@ -48,6 +50,7 @@ enum Command {
     DcgmExporter(dcgm_exporter::Args),
     DevicePlugin(device_plugin::Args),
     ConfigManager(config_manager::Args),
+    MpsDaemon(mps_daemon::Args),
 }
 
 fn main() -> ExitCode {
@@ -75,7 +78,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::MigManager(_)
         | Command::FeatureDiscovery(_)
         | Command::DevicePlugin(_)
-        | Command::ConfigManager(_) => "info",
+        | Command::ConfigManager(_)
+        | Command::MpsDaemon(_) => "info",
     })?;
     match cli.command {
         Command::Sim(args) => sim::run(&args),
@@ -86,6 +90,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::DcgmExporter(args) => part(|shutdown| dcgm_exporter::run(args, shutdown)),
         Command::DevicePlugin(args) => part(|shutdown| device_plugin::run(args, shutdown)),
         Command::ConfigManager(args) => part(|shutdown| config_manager::run(args, shutdown)),
+        Command::MpsDaemon(args) => part(|shutdown| mps_daemon::run(args, shutdown)),
     }
 }
 

@@ -8,13 +8,14 @@ use std::ffi::OsString;
 use std::path::Path;
 
 /// Upstream program name and the subcommand that stands in for it.
-const ALIASES: [(&str, &str); 6] = [
+const ALIASES: [(&str, &str); 7] = [
     ("nvidia-mig-parted", "mig"),
     ("nvidia-mig-manager", "mig-manager"),
     ("gpu-feature-discovery", "feature-discovery"),
     ("dcgm-exporter", "dcgm-exporter"),
     ("nvidia-device-plugin", "device-plugin"),
     ("config-manager", "config-manager"),
+    ("mps-control-daemon", "mps-daemon"),
 ];
 
 /// The argument list with the subcommand put in when the program was started under an upstream name.
@@ -55,6 +56,10 @@ mod tests {
         check(
             &["dcgm-exporter", "-a", ":9400"],
             &["lathe", "dcgm-exporter", "-a", ":9400"],
+        );
+        check(
+            &["mps-control-daemon", "mount-shm"],
+            &["lathe", "mps-daemon", "mount-shm"],
         );
         check(
             &["nvidia-device-plugin", "--pass-device-specs"],

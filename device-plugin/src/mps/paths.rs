@@ -6,7 +6,8 @@
 //! <root>/<resource>/pipe           CUDA_MPS_PIPE_DIRECTORY
 //! <root>/<resource>/log            CUDA_MPS_LOG_DIRECTORY
 //! <root>/<resource>/.started       this daemon is up, and what it serves (`status`)
-//! <root>/<resource>/.exclusive     GPUs whose compute mode is ours to set back (`exclusive`)
+//! <root>/<resource>/.driver       links to the libraries of the driver (`program`)
+//! <root>/<resource>/.exclusive     GPUs whose compute mode is ours to set back (`gpus`)
 //! ```
 //!
 //! A resource's name has a `/`, so `<resource>` is two folders deep.

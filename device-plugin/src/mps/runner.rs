@@ -286,7 +286,7 @@ impl Runner {
     async fn start(&self, gpus: &BTreeSet<String>) -> Result<Running, String> {
         let Place { root, pace, .. } = &*self.place;
         let (pipe, logs) = (root.pipe(&self.resource), root.log(&self.resource));
-        let links = root.path().join(".driver");
+        let links = root.resource(&self.resource).join(".driver");
         let program = Program::locate(&self.place.node_root, &links, &pipe, &logs, pace.answer)
             .map_err(|error| error.to_string())?;
         log::shorten(&logs);

@@ -16,6 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::admin::LIBRARY_FOLDER;
 use crate::model::{DriverState, Gpu, GpuInstance, Node};
 
 /// One thing in the tree. Folders above it come by themselves.
@@ -179,6 +180,15 @@ pub(crate) fn create(node: &Node) -> io::Result<()> {
     apply(&node.root, &Tree::new(), &tree)
 }
 
+/// The node's root as this process sees it: a container has it mounted elsewhere, and the state's folder with it.
+fn root_here<'a>(folder: &'a Path, node: &'a Node) -> &'a Path {
+    let depth = Path::new(LIBRARY_FOLDER).components().count();
+    let above = folder.ancestors().nth(depth);
+    above
+        .filter(|_| folder.ends_with(LIBRARY_FOLDER))
+        .unwrap_or(&node.root)
+}
+
 /// Announces in the state's folder that files may lag behind the state from now on, if the change from `before` to
 /// `after` shows in them. Returns whether `follow` has to be called.
 pub(crate) fn announce(folder: &Path, before: &Node, after: &Node) -> io::Result<bool> {
@@ -192,6 +202,7 @@ pub(crate) fn announce(folder: &Path, before: &Node, after: &Node) -> io::Result
 
 /// Brings the files from one state to the next.
 pub(crate) fn follow(folder: &Path, before: &Node, after: &Node) -> io::Result<()> {
+    let root = root_here(folder, after);
     if frame(before) == frame(after) {
         // By far the most frequent change, and the one whose time counts.
         let (mut from, mut to) = (Tree::new(), Tree::new());
@@ -199,9 +210,9 @@ pub(crate) fn follow(folder: &Path, before: &Node, after: &Node) -> io::Result<(
             render_instances(before, &before.gpus[position], &mut from);
             render_instances(after, &after.gpus[position], &mut to);
         }
-        apply(&after.root, &from, &to)?;
+        apply(root, &from, &to)?;
     } else {
-        apply(&after.root, &moving(before), &moving(after))?;
+        apply(root, &moving(before), &moving(after))?;
     }
     fs::remove_file(folder.join(PENDING_FILE))
 }
@@ -212,11 +223,12 @@ pub(crate) fn mend(folder: &Path, node: &Node) -> io::Result<()> {
     if !pending.try_exists()? {
         return Ok(());
     }
+    let root = root_here(folder, node);
     let mut found = Tree::new();
     for managed in MANAGED {
-        scan(&node.root, Path::new(managed), &mut found)?;
+        scan(root, Path::new(managed), &mut found)?;
     }
-    apply(&node.root, &found, &moving(node))?;
+    apply(root, &found, &moving(node))?;
     fs::remove_file(pending)
 }
 

@@ -340,3 +340,22 @@ fn nvidia_smi_hands_over_to_the_simulator() {
     );
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
 }
+
+/// As in a container that has the node's root mounted elsewhere than the node was made.
+#[test]
+fn files_follow_where_the_node_lies_now() {
+    let (folder, node) = node(&NodeSpec::preset("dgx-h100").unwrap());
+    let made = node.root().to_owned();
+    let here = folder.path().join("elsewhere");
+    fs::rename(&made, &here).unwrap();
+    let store = crate::Store::open(here.join(crate::admin::LIBRARY_FOLDER)).unwrap();
+    store
+        .update(|node| {
+            node.set_mig_mode(0, true, 0, 0).unwrap();
+            node.create_gpu_instance(0, 0, None, 0, 0).unwrap();
+        })
+        .unwrap();
+    assert!(!made.exists(), "nothing is written where it was");
+    let caps = fs::read_dir(here.join("dev/nvidia-caps")).unwrap().count();
+    assert_eq!(caps, 3, "config, monitor, the instance");
+}

@@ -15,13 +15,14 @@ use clap::Args;
 use archive::{Entry, Image};
 
 /// Names that NVIDIA's images give their programs: a manifest's `command:` keeps working after an image swap.
-const LINKS: [&str; 6] = [
+const LINKS: [&str; 7] = [
     "nvidia-mig-parted",
     "nvidia-mig-manager",
     "gpu-feature-discovery",
     "dcgm-exporter",
     "nvidia-device-plugin",
     "config-manager",
+    "mps-control-daemon",
 ];
 
 /// The name of the project's image without its tag. Nothing is published: it never names a registry that could be asked.

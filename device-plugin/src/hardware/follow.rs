@@ -72,8 +72,6 @@ struct Open {
 struct Shown {
     version: Option<String>,
     boards: Option<BTreeSet<String>>,
-    /// By minor.
-    instances: BTreeMap<u32, Option<BTreeSet<String>>>,
 }
 
 /// Openings of the driver that were to mend something.
@@ -227,7 +225,6 @@ impl Follower {
     /// The driver is open for the first time, or anew.
     fn opened(&mut self, driver: nvml::Driver, generation: u64, now: Instant) {
         self.shown.boards = proc::boards(&self.root);
-        self.shown.instances.clear();
         let asked = driver
             .versions()
             .and_then(|versions| Ok((versions, driver.count()?)));
@@ -296,13 +293,18 @@ impl Follower {
             if known.trouble.is_some() {
                 open.looks.want_now(index, now);
             }
-            let Some(minor) = known.gpu.minor.filter(|_| known.mig_capable) else {
+            if !known.mig_capable {
                 continue;
-            };
-            let shown = proc::instances(&self.root, minor);
-            let before = self.shown.instances.insert(minor, shown.clone());
-            // Where that is hidden, only the driver can tell.
-            if shown.is_none() || before.is_some_and(|before| before != shown) {
+            }
+            // Compared with what the last look saw: between two ticks instances can come, be seen, and go. Where that is
+            // hidden, only the driver can tell.
+            let shown = known
+                .gpu
+                .minor
+                .and_then(|minor| proc::instances(&self.root, minor));
+            let mig = known.gpu.mig.iter();
+            let seen = mig.map(|device| (device.gpu_instance, device.compute_instance));
+            if shown != Some(seen.collect()) {
                 open.looks.want_now(index, now);
             }
         }

@@ -15,8 +15,8 @@ pub(super) fn boards(root: &Path) -> Option<BTreeSet<String>> {
     names(&root.join("proc/driver/nvidia/gpus"))
 }
 
-/// The instances of the board with a minor, as `giN` and `giN/ciM`; `None` where that is hidden.
-pub(super) fn instances(root: &Path, minor: u32) -> Option<BTreeSet<String>> {
+/// The MIG devices of the board with a minor, as GPU instance and compute instance; `None` where that is hidden.
+pub(super) fn instances(root: &Path, minor: u32) -> Option<BTreeSet<(u32, u32)>> {
     let all = root.join("proc/driver/nvidia/capabilities");
     if !all.is_dir() {
         return None;
@@ -25,11 +25,21 @@ pub(super) fn instances(root: &Path, minor: u32) -> Option<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     // Without instances there need not even be a folder.
     for instance in names(&folder).unwrap_or_default() {
-        for inside in names(&folder.join(&instance)).unwrap_or_default() {
-            found.insert(format!("{instance}/{inside}"));
-        }
+        let Some(id) = number(&instance, "gi") else {
+            continue;
+        };
+        let inside = names(&folder.join(&instance)).unwrap_or_default();
+        found.extend(
+            inside
+                .iter()
+                .filter_map(|name| Some((id, number(name, "ci")?))),
+        );
     }
     Some(found)
+}
+
+fn number(name: &str, prefix: &str) -> Option<u32> {
+    name.strip_prefix(prefix)?.parse().ok()
 }
 
 /// The driver's own description of its version; `None` where that is hidden or there is no driver.
@@ -45,4 +55,35 @@ fn names(folder: &Path) -> Option<BTreeSet<String>> {
             .map(|name| name.to_string_lossy().into_owned())
             .collect(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn instances_are_folders_with_numbers() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(instances(root.path(), 3), None, "hidden");
+        let all = root.path().join("proc/driver/nvidia/capabilities");
+        fs::create_dir_all(all.join("mig")).unwrap();
+        assert_eq!(instances(root.path(), 3), Some(BTreeSet::new()));
+        let mig = all.join("gpu3/mig");
+        for folder in [
+            "gi2/ci0",
+            "gi2/ci1",
+            "gi11/ci0",
+            "gi5",
+            "other/ci0",
+            "gi7/x",
+        ] {
+            fs::create_dir_all(mig.join(folder)).unwrap();
+        }
+        fs::write(mig.join("gi2/access"), "DeviceFileMinor: 426\n").unwrap();
+        let wanted = [(2, 0), (2, 1), (11, 0)];
+        assert_eq!(instances(root.path(), 3), Some(wanted.into()));
+        assert_eq!(instances(root.path(), 4), Some(BTreeSet::new()));
+    }
 }

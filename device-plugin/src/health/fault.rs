@@ -97,11 +97,12 @@ impl Fault {
                 if checks.contains(&Check::UncorrectedEcc) && grown {
                     self.last = look.now;
                 }
-                let from = match there {
-                    Some(_) => *self.over.get_or_insert(look.now),
-                    None => self.last,
+                // Something that happened was dealt with by a reset; something that lasts must be seen to be over.
+                let (from, dealt_with) = match there {
+                    Some(_) => (*self.over.get_or_insert(look.now), false),
+                    None => (self.last, look.reset),
                 };
-                let quiet = look.reset || look.now.saturating_duration_since(from) >= quiet;
+                let quiet = dealt_with || look.now.saturating_duration_since(from) >= quiet;
                 quiet && well(look.readings, &checks)
             }
         }

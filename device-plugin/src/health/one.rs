@@ -34,8 +34,6 @@ pub(super) struct One {
     instances: BTreeSet<Instance>,
     /// Whether it answered when it was last heard of.
     answers: bool,
-    /// Since when it answers.
-    back: Instant,
     watched: bool,
     /// Since when it must have been reset if it answers.
     reset: Option<Instant>,
@@ -60,7 +58,6 @@ impl One {
             faults: Vec::new(),
             instances: BTreeSet::new(),
             answers: true,
-            back: now,
             watched: true,
             reset: None,
             readings: None,
@@ -121,7 +118,6 @@ impl One {
             None => {
                 if !self.answers {
                     self.answers = true;
-                    self.back = now;
                     self.look_soon(now);
                 }
                 let devices = known.gpu.mig.iter();
@@ -176,7 +172,6 @@ impl One {
         match kind {
             EventKind::Watching => self.watched = true,
             EventKind::Failed(error) if !error.is_driver_gone() => self.watched = false,
-            EventKind::Lost(_) => self.reset = Some(now),
             // Nothing to look at: errors that were corrected, other parts' business.
             EventKind::SingleBitEcc
             | EventKind::MigConfigChange
@@ -212,8 +207,7 @@ impl One {
         self.asked = Some(asked);
         self.looked = Some(now);
         self.wanted = self.wanted.filter(|wanted| asked < *wanted);
-        // An answer from before it was gone for a while.
-        if !self.answers || asked < self.back {
+        if !self.answers {
             return;
         }
         self.unanswered = readings.is_none();

@@ -150,9 +150,7 @@ impl Health {
                 asked,
                 readings,
             } => {
-                let driver_gone = self.driver.is_some();
-                let gpu = self.gpus.get_mut(gpu);
-                if let Some(gpu) = gpu.filter(|_| !driver_gone) {
+                if let Some(gpu) = self.gpus.get_mut(gpu) {
                     gpu.looked(asked, readings, &self.policy, now, &mut notices);
                 }
             }

@@ -7,7 +7,8 @@ fn a_lost_gpu_is_back_when_it_answers_and_looks_well() {
     let mut bench = Bench::built_in();
     bench.xid(A, 79);
     assert_eq!(bench.fails(1, Code::GPU_IS_LOST), ["+GPU-a: lost x1"]);
-    // The same again changes nothing, and there is nothing to ask.
+    // The same again changes nothing, there is nothing to ask, and no answer makes it well.
+    assert_eq!(bench.at(4).look(A, well()), [""; 0]);
     assert_eq!(bench.at(5).fails(1, Code::GPU_IS_LOST), [""; 0]);
     assert_eq!(bench.due(), None);
     assert_eq!(bench.healthy(), [false, true, true, true]);
@@ -35,8 +36,6 @@ fn an_answer_from_before_says_nothing_of_what_happened_since() {
         readings,
     };
     bench.at(11).xid(A, 79);
-    let lost = EventKind::Lost(failed(1, Code::GPU_IS_LOST));
-    bench.event(Some(A), None, &lost);
     assert_eq!(bench.observe(late(Some(well()))), [""; 0]);
     bench.fails(1, Code::GPU_IS_LOST);
     assert_eq!(bench.observe(late(Some(well()))), [""; 0]);
@@ -49,6 +48,55 @@ fn an_answer_from_before_says_nothing_of_what_happened_since() {
         bench.look(A, well()),
         ["-GPU-a: xid 94 x1", "-GPU-a: xid 79 x1", "-GPU-a: lost x1"]
     );
+}
+
+#[test]
+fn a_look_that_began_before_a_fault_tells_nothing_of_it() {
+    let mut bench = Bench::built_in();
+    let asked = bench.now;
+    bench.at(1).xid(A, 95);
+    // The GPU was reset before.
+    let readings = Some(Readings {
+        energy_mj: Some(1),
+        ..well()
+    });
+    bench.at(2).observe(Observation::Looked {
+        gpu: A,
+        asked,
+        readings,
+    });
+    assert!(!bench.is_healthy(A));
+}
+
+#[test]
+fn a_gpu_that_left_the_bus_and_is_back_was_reset() {
+    let mut bench = Bench::built_in();
+    bench.xid(A, 95);
+    let listed = |uuids: &[&str]| hw::Observation::Listed {
+        count: 2,
+        uuids: uuids.iter().map(|uuid| (*uuid).to_owned()).collect(),
+    };
+    assert_eq!(bench.hardware(listed(&[B])), ["+GPU-a: lost x1"]);
+    bench.at(60).answers(gpu(A, 1, &[]));
+    assert_eq!(
+        bench.look(A, well()),
+        ["-GPU-a: xid 95 x1", "-GPU-a: lost x1"]
+    );
+}
+
+#[test]
+fn a_gpu_that_is_lost_again_has_to_answer_for_as_long_again() {
+    let lost = "{version: v1, conditions: {lost: {unhealthy: untilRecheck, quiet: 20s}}}";
+    let mut bench = Bench::new(lost);
+    bench.fails(1, Code::GPU_IS_LOST);
+    bench.at(10).answers(gpu(A, 1, &[]));
+    assert_eq!(bench.look(A, well()), [""; 0]);
+    assert_eq!(bench.due(), Some(30));
+    bench.at(25).fails(1, Code::GPU_IS_LOST);
+    bench.at(26).answers(gpu(A, 1, &[]));
+    bench.look(A, well());
+    assert_eq!(bench.at(45).look(A, well()), [""; 0]);
+    assert_eq!(bench.at(46).look(A, well()), ["-GPU-a: lost x2"]);
 }
 
 #[test]
@@ -190,6 +238,18 @@ fn transient_trouble_ends_with_its_instance_and_fatal_trouble_is_the_gpus() {
     bench.observe(Observation::Reset { gpu: B });
     assert_eq!(bench.at(20).look(B, well()), ["-GPU-b: xid 95 x1"]);
     assert_eq!(bench.healthy(), [true; 4]);
+}
+
+#[test]
+fn what_a_lost_instance_leaves_joins_what_the_gpu_has() {
+    let mut bench = Bench::built_in();
+    bench.event(Some(B), Some((1, 0)), &EventKind::Xid(95));
+    bench.xid(B, 95);
+    bench.event(Some(B), Some((1, 0)), &EventKind::Xid(95));
+    assert_eq!(bench.answers(gpu(B, 2, &[])), ["-GPU-b 1/0: xid 95 x2"]);
+    let standing = bench.health.standing();
+    let counts: Vec<_> = standing.iter().map(|fault| fault.count).collect();
+    assert_eq!(counts, [3]);
 }
 
 #[test]

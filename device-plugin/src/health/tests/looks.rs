@@ -73,6 +73,57 @@ fn no_answer_passes_no_recheck_and_is_asked_again() {
 }
 
 #[test]
+fn a_gpu_that_was_never_heard_of_is_asked_again() {
+    let mut bench = Bench::built_in();
+    bench.answers(gpu("GPU-c", 3, &[]));
+    let gpu = "GPU-c";
+    assert_eq!(bench.looks(), [gpu]);
+    bench.observe(Observation::Looked {
+        gpu,
+        asked: bench.now,
+        readings: None,
+    });
+    assert_eq!(bench.due(), Some(30));
+    bench.at(30).look(gpu, well());
+    assert_eq!(bench.due(), None);
+}
+
+/// Of another event before the first one was looked at.
+#[test]
+fn quiet_counts_from_the_last_event() {
+    let mut bench = Bench::built_in();
+    let counted = |uncorrected| Readings {
+        uncorrected: Some(uncorrected),
+        ..well()
+    };
+    bench.xid(A, 94);
+    bench.look(A, counted(1));
+    bench.at(10).xid(A, 94);
+    bench.at(15).look(A, counted(2));
+    assert_eq!(bench.at(309).look(A, counted(2)), [""; 0]);
+    assert_eq!(bench.at(310).look(A, counted(2)), ["-GPU-a: xid 94 x2"]);
+}
+
+#[test]
+fn uncorrected_errors_by_event_or_counter_are_one_fault() {
+    let uncorrected = "{version: v1, conditions: {uncorrectedEcc: {unhealthy: untilReset}}}";
+    let mut bench = Bench::new(uncorrected);
+    let counted = |uncorrected| Readings {
+        uncorrected: Some(uncorrected),
+        ..well()
+    };
+    bench.event(Some(A), None, &EventKind::DoubleBitEcc);
+    bench.look(A, counted(3));
+    assert_eq!(bench.health.standing()[0].count, 1);
+    // Since the reset there was one already.
+    assert_eq!(
+        bench.at(60).look(A, counted(1)),
+        ["-GPU-a: uncorrectedEcc x1"]
+    );
+    assert_eq!(bench.look(B, counted(1)), ["+GPU-b: uncorrectedEcc x1"]);
+}
+
+#[test]
 fn what_the_hardware_still_shows_is_found_after_a_restart() {
     let mut bench = Bench::built_in();
     bench.health = Health::new(Policy::default());
@@ -111,6 +162,32 @@ fn what_the_hardware_still_shows_is_found_after_a_restart() {
             until: Until::Replaced,
         }])
     );
+}
+
+#[test]
+fn what_only_a_replacement_ends() {
+    let replaced = "{version: v1, xids: [{xids: [64], unhealthy: untilReplaced}]}";
+    let mut bench = Bench::new(replaced);
+    bench.xid(A, 64);
+    let failed = |failed| Readings {
+        remap_failure: failed,
+        ..well()
+    };
+    bench.look(B, failed(Some(true)));
+    for gpu in [A, B] {
+        bench.observe(Observation::Reset { gpu });
+        bench.at(60).look(gpu, failed(None));
+        assert!(!bench.is_healthy(gpu));
+    }
+}
+
+#[rstest]
+#[case::energy_is_unsteady(Readings { energy_mj: Some(999_999), ..well() })]
+#[case::it_is_still_wanted(Readings { energy_mj: Some(1), recovery: Some(Some(RecoveryAction::Reset)), ..well() })]
+#[case::nothing_is_told(Readings::default())]
+#[case::more_errors(Readings { uncorrected: Some(1), ..well() })]
+fn no_reset(#[case] after: Readings) {
+    assert!(!after.reset_since(&well()));
 }
 
 #[test]

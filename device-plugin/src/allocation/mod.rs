@@ -11,7 +11,7 @@
 //! - `volume-mounts`: the variable says the same in both, and each device has its own mount path;
 //!
 //! but not with `envvar` alone: one value of `NVIDIA_VISIBLE_DEVICES` is dropped, and nothing in an answer can prevent that.
-//! [`Options::cautions`] says so.
+//! [`Options::caution`] says so.
 //!
 //! # Containers that ask for none
 //! No call is made for them, so nothing here can hide GPUs. With `envvar` the container runtime goes by
@@ -27,7 +27,7 @@ mod response;
 
 pub use book::Book;
 pub use check::{Refusal, Request, check};
-pub use options::{Caution, DeviceLists, Imex, Options, OptionsError};
+pub use options::{DeviceLists, Imex, Options, OptionsError};
 pub use prefer::{InUse, prefer};
 pub use response::{CDI_VENDOR, Ready, response};
 

@@ -1,6 +1,5 @@
 //! What the user chose of how devices are given to containers, checked.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use configuration::plugin::{
@@ -133,29 +132,6 @@ pub enum OptionsError {
     },
 }
 
-/// Something that works, and maybe not as the user thinks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Caution {
-    /// Device lists are only in the environment variable.
-    EnvvarOnly {
-        /// Whether there are several resources, so that a container can ask for two.
-        several: bool,
-    },
-}
-
-impl fmt::Display for Caution {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::EnvvarOnly { several: false } => f.write_str(
-                "with deviceListStrategy envvar, containers that ask for no GPU see all of them if their image sets NVIDIA_VISIBLE_DEVICES: use cdi-cri",
-            ),
-            Self::EnvvarOnly { several: true } => f.write_str(
-                "with deviceListStrategy envvar, a container that asks for two resources sees devices of one, and one that asks for none sees all GPUs if its image sets NVIDIA_VISIBLE_DEVICES: use cdi-cri",
-            ),
-        }
-    }
-}
-
 impl Options {
     /// The options of a file, after what wins over the file has been put into it.
     ///
@@ -219,11 +195,10 @@ impl Options {
     }
 
     /// What the user should know of these options on a node with so many resources.
-    pub fn cautions(&self, resources: usize) -> Vec<Caution> {
-        let envvar_only = self.lists == DeviceLists::ENVVAR;
-        let several = resources > 1;
-        let caution = envvar_only.then_some(Caution::EnvvarOnly { several });
-        caution.into_iter().collect()
+    pub fn caution(&self, resources: usize) -> Option<&'static str> {
+        (resources > 1 && self.lists == DeviceLists::ENVVAR).then_some(
+            "a container that asks for two of this node's resources sees devices of one of them, because deviceListStrategy is envvar: use cdi-cri",
+        )
     }
 }
 

@@ -24,44 +24,42 @@ const LOOK: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Watch {
     root: Root,
+    /// Made for the first resource: most nodes have no MPS, and a node has few inotify instances.
     descriptor: Option<AsyncFd<OwnedFd>>,
     /// Resources, and the number of each one's watch where it stands.
     resources: BTreeMap<ResourceName, Option<i32>>,
 }
 
 impl Watch {
-    /// Watches nothing yet. It must be made inside the runtime that waits on it.
+    /// Watches nothing yet.
     pub fn new(root: Root) -> Self {
-        let descriptor = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
-            .map_err(io::Error::from)
-            .and_then(readable);
-        if let Err(error) = &descriptor {
-            tracing::warn!(%error, "cannot watch MPS daemons; looking at them now and then");
-        }
         Self {
             root,
-            descriptor: descriptor.ok(),
+            descriptor: None,
             resources: BTreeMap::new(),
         }
     }
 
-    /// Watches the daemons of exactly these resources. What happened before is not told: look at them after this call.
-    pub fn follow<'a>(&mut self, resources: impl IntoIterator<Item = &'a ResourceName>) {
-        let mut before = std::mem::take(&mut self.resources);
-        for resource in resources {
-            let standing = before.remove(resource).flatten();
-            let watch = standing.or_else(|| self.add(resource));
-            self.resources.insert(resource.clone(), watch);
+    /// Watches the daemon of a resource from now on. What happened before is not told: look at it after this call. To be called
+    /// inside the runtime that waits.
+    pub fn add(&mut self, resource: &ResourceName) {
+        if self.resources.contains_key(resource) {
+            return;
         }
-        if let Some(descriptor) = &self.descriptor {
-            for watch in before.into_values().flatten() {
-                // It ends with its folder, too.
-                let _ = inotify::remove_watch(descriptor, watch);
+        if self.descriptor.is_none() {
+            let descriptor = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
+            match descriptor.map_err(io::Error::from).and_then(readable) {
+                Ok(descriptor) => self.descriptor = Some(descriptor),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot watch MPS daemons; looking at them now and then");
+                }
             }
         }
+        let watch = self.begin(resource);
+        self.resources.insert(resource.clone(), watch);
     }
 
-    fn add(&self, resource: &ResourceName) -> Option<i32> {
+    fn begin(&self, resource: &ResourceName) -> Option<i32> {
         let descriptor = self.descriptor.as_ref()?;
         let folder = self.root.resource(resource);
         // The daemon makes the folder otherwise; where this fails, adding the watch does as well.
@@ -75,7 +73,7 @@ impl Watch {
         inotify::add_watch(descriptor, folder, what).ok()
     }
 
-    /// Waits until something may have changed; at times nothing has. Never returns while nothing is followed.
+    /// Waits until something may have changed; at times nothing has. Never returns while nothing is watched.
     pub async fn changed(&mut self) {
         if self.resources.is_empty() {
             return std::future::pending().await;
@@ -104,7 +102,7 @@ impl Watch {
             .map(|(resource, _)| resource.clone())
             .collect();
         for resource in lost {
-            let watch = self.add(&resource);
+            let watch = self.begin(&resource);
             self.resources.insert(resource, watch);
         }
     }
@@ -157,7 +155,7 @@ mod tests {
         let root = Root::new(folder);
         let resource: ResourceName = "gpu".parse().unwrap();
         let mut watch = Watch::new(root.clone());
-        watch.follow([&resource]);
+        watch.add(&resource);
         (watch, root, resource)
     }
 
@@ -225,12 +223,17 @@ mod tests {
         }
     }
 
+    /// As where the root is mounted read-only and the daemon has not been there yet.
     #[tokio::test]
-    async fn what_is_not_followed_is_not_told() {
+    async fn what_cannot_be_watched_is_looked_at() {
         let scratch = tempfile::tempdir().unwrap();
-        let (mut watch, root, resource) = watch(scratch.path());
-        watch.follow([]);
-        let _started = Started::publish(&root, &resource, &Served::default()).unwrap();
-        is_quiet(&mut watch).await;
+        let file = scratch.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let mut watch = Watch::new(Root::new(file));
+        watch.add(&"gpu".parse().unwrap());
+        assert_eq!(watch.resources.values().next(), Some(&None));
+        tokio::time::timeout(LOOK * 4, watch.changed())
+            .await
+            .unwrap();
     }
 }

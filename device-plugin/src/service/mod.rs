@@ -21,6 +21,7 @@ mod view;
 mod work;
 mod worker;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,6 +41,7 @@ pub(crate) use worker::MIG_STATE;
 use crate::allocation::Book;
 use crate::hardware::{Hardware, Inventory};
 use crate::health::{Health, Policy};
+use crate::mps;
 pub(crate) use choice::Choice;
 use metrics::Metrics;
 use preparer::Preparer;
@@ -153,6 +155,7 @@ impl Service {
             known: Vec::new(),
             health: Health::new(self.policy),
             preparer: Preparer::default(),
+            mps: RefCell::new(mps::Watch::new(mps::Root::new(&self.config.mps_root))),
             driver_version: None,
             lists: BTreeMap::new(),
             looking: BTreeMap::new(),

@@ -44,10 +44,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// Between two looks at what is due while answers are waited for.
 const TURN: Duration = Duration::from_secs(1);
 
-/// Between two looks at whether MPS daemons are up. Their file is on a host path that may be mounted after this process
-/// began, which no watch shows.
-const MPS_INTERVAL: Duration = Duration::from_secs(2);
-
 /// What probes are answered.
 #[derive(Debug, Default)]
 pub(super) struct Readiness(Mutex<Option<String>>);
@@ -94,6 +90,8 @@ pub(super) struct Worker {
     pub(super) known: Vec<Gpu>,
     pub(super) health: Health,
     pub(super) preparer: Preparer,
+    /// Daemons of shared GPUs.
+    pub(super) mps: RefCell<mps::Watch>,
     /// The driver's, when it answered last.
     pub(super) driver_version: Option<String>,
     pub(super) lists: BTreeMap<ResourceName, Vec<ListedDevice>>,
@@ -140,6 +138,7 @@ impl Worker {
                     self.reload();
                 }
                 () = node_changed(&mut labels) => self.node_changed(),
+                () = self.mps.get_mut().changed() => {}
                 () = sleep_until(due) => self.server.tick(&self.lists, Instant::now()),
             }
         }
@@ -155,9 +154,8 @@ impl Worker {
         // GPUs that are due now were asked, or are left alone; others may become due before those answer.
         let health = self.health.due();
         let health = health.map(|due| if due > now { due } else { now + TURN });
-        let mps = self.waits_for_mps().then(|| now + MPS_INTERVAL);
         let prepare = self.preparer.due().filter(|_| self.is_settled());
-        let others = [prepare, self.server.due(), given_up, mps];
+        let others = [prepare, self.server.due(), given_up];
         others.into_iter().chain([health]).flatten().min()
     }
 
@@ -390,9 +388,10 @@ impl Worker {
                 return None;
             }
             let mut daemons = daemons.borrow_mut();
-            let daemon = daemons
-                .entry(name.clone())
-                .or_insert_with(|| mps::ready(&root, name));
+            let daemon = daemons.entry(name.clone()).or_insert_with(|| {
+                self.mps.borrow_mut().add(name);
+                mps::ready(&root, name)
+            });
             match daemon {
                 Ok(served) if served.covers(device) => None,
                 Ok(_) => Some(format!("the MPS daemon of {name} does not serve it yet")),
@@ -438,13 +437,6 @@ impl Worker {
             reason: condition.reason.to_owned(),
             message: condition.message,
         });
-    }
-
-    /// Whether MPS daemons can come and go.
-    fn waits_for_mps(&self) -> bool {
-        self.choice
-            .in_force()
-            .is_some_and(|settings| settings.uses_mps())
     }
 }
 

@@ -8,4 +8,5 @@ mod config;
 mod hardware;
 mod health;
 mod kubelet;
+mod mps;
 mod rig;

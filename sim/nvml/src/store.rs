@@ -55,6 +55,8 @@ pub struct Store {
     resets: ResetFiles,
     /// Writers of this process queue here, so that only one of them tries for the file lock.
     writer: Mutex<()>,
+    /// Threads that find the state changed queue here, so that only one of them reads it.
+    reader: Mutex<()>,
 }
 
 impl std::fmt::Debug for Store {
@@ -88,6 +90,7 @@ impl Store {
             directory,
             cached: Mutex::new(None),
             writer: Mutex::new(()),
+            reader: Mutex::new(()),
         })
     }
 
@@ -110,14 +113,23 @@ impl Store {
 
     /// The state as it is.
     pub fn load(&self) -> io::Result<Arc<Node>> {
-        let stamp = self.stamp()?;
-        if let Some(cached) = guard(&self.cached)
-            .as_ref()
-            .filter(|cached| cached.stamp == stamp)
-        {
-            return Ok(Arc::clone(&cached.node));
+        if let Some(node) = self.cached()? {
+            return Ok(node);
         }
-        self.read()
+        let _reader = guard(&self.reader);
+        match self.cached()? {
+            // Somebody else has read it meanwhile.
+            Some(node) => Ok(node),
+            None => self.read(),
+        }
+    }
+
+    /// The state as it was last read, if it is still that.
+    fn cached(&self) -> io::Result<Option<Arc<Node>>> {
+        let stamp = self.stamp()?;
+        let cached = guard(&self.cached);
+        let current = cached.as_ref().filter(|cached| cached.stamp == stamp);
+        Ok(current.map(|cached| Arc::clone(&cached.node)))
     }
 
     /// The state as it is once resets that somebody asked for through sysfs are done.

@@ -94,8 +94,8 @@ impl Call {
     }
 
     /// This process's use of the library.
-    pub(super) fn client(&self) -> Client {
-        self.client
+    pub(super) fn client(&self) -> &Client {
+        &self.client
     }
 
     /// A handle for something of this node.
@@ -115,7 +115,7 @@ impl Call {
     /// Position in the node of the GPU that the first handle belongs to.
     pub(super) fn position(&self) -> Result<usize, Code> {
         let handle = self.handle.ok_or(Code::INVALID_ARGUMENT)?;
-        position(&self.node, self.client, handle)
+        position(&self.node, &self.client, handle)
     }
 
     /// The first handle as a whole GPU; a MIG device cannot answer what is asked of whole GPUs.
@@ -143,7 +143,7 @@ impl Call {
 
     /// Any handle as a device of either kind.
     pub(super) fn device_of(&self, handle: Handle) -> Result<Device<'_>, Code> {
-        let gpu = &self.node.gpus[position(&self.node, self.client, handle)?];
+        let gpu = &self.node.gpus[position(&self.node, &self.client, handle)?];
         match handle.named() {
             Some(Named::Gpu { .. }) => Ok(Device::Gpu(gpu)),
             Some(Named::MigDevice {
@@ -166,7 +166,7 @@ impl Call {
     /// Any handle as a whole GPU, with its position in the node.
     pub(super) fn gpu_of(&self, handle: Handle) -> Result<(usize, &Gpu), Code> {
         match self.device_of(handle)? {
-            Device::Gpu(gpu) => Ok((position(&self.node, self.client, handle)?, gpu)),
+            Device::Gpu(gpu) => Ok((position(&self.node, &self.client, handle)?, gpu)),
             Device::Mig(_) => Err(Code::NOT_SUPPORTED),
         }
     }
@@ -263,7 +263,7 @@ pub(super) fn generation(node: &Node, gpu: usize) -> u64 {
 }
 
 /// Where in the node the GPU of a handle is: `INVALID_ARGUMENT` for a stale or foreign handle, `GPU_IS_LOST` for a lost GPU.
-fn position(node: &Node, client: Client, handle: Handle) -> Result<usize, Code> {
+fn position(node: &Node, client: &Client, handle: Handle) -> Result<usize, Code> {
     let position = named_gpu(handle).ok_or(Code::INVALID_ARGUMENT)?;
     let gpu = node.gpus.get(position).ok_or(Code::INVALID_ARGUMENT)?;
     if gpu.is_lost() {

@@ -92,7 +92,7 @@ fn run(
     let (result, notes) = match hurdles(client.store(), node, symbol, handle.and_then(named_gpu)) {
         Err(code) => (Err(code), Vec::new()),
         Ok(node) => {
-            let call = Call::new(client, node, handle);
+            let call = Call::new(client.clone(), node, handle);
             let result = body(&call);
             (result, call.into_notes())
         }

@@ -36,7 +36,8 @@ extern "C" fn nvmlInitWithFlags(flags: u32) -> u32 {
 #[unsafe(no_mangle)]
 extern "C" fn nvmlShutdown() -> u32 {
     guarded(|| {
-        let store = session::current()?.store();
+        let client = session::current()?;
+        let store = client.store();
         match hurdles(store, load(store)?, "nvmlShutdown", None) {
             // Leaving takes no driver.
             Ok(_) | Err(Code::DRIVER_NOT_LOADED | Code::LIB_RM_VERSION_MISMATCH) => {}

@@ -2,14 +2,15 @@
 //!
 //! The node is the one whose state lies beside the library file that was loaded, so each copy of the library is a node of
 //! its own. `nvmlInit` and `nvmlShutdown` are counted; the first registers this process as a client of the node, the last
-//! takes it off. After a fork the child is another client. Must not know any NVML function.
+//! takes it off and lets the node's state go: statics are not dropped when a library is unloaded. After a fork the child is
+//! another client. Must not know any NVML function.
 
 use std::{
     ffi::{CStr, OsStr, c_char, c_int, c_void},
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{
-        Mutex, OnceLock, PoisonError,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -19,8 +20,8 @@ use crate::{
     store::{Store, start_time},
 };
 
-/// The node's state, once found.
-static STORE: OnceLock<Store> = OnceLock::new();
+/// The node's state while the library is initialised.
+static STORE: RwLock<Option<Arc<Store>>> = RwLock::new(None);
 
 /// Process id (upper half) and how often it is initialised (lower half). One word, so that a fork, which copies it, and
 /// concurrent calls see both together.
@@ -68,14 +69,28 @@ fn folder() -> Option<PathBuf> {
     Some(std::fs::canonicalize(file).ok()?.parent()?.to_owned())
 }
 
-/// The node's state. A library without a state beside it is like a host without the kernel module.
-fn store() -> Result<&'static Store, Code> {
-    if let Some(store) = STORE.get() {
+/// The node's state while the library is initialised.
+fn current_store() -> Option<Arc<Store>> {
+    STORE
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .as_ref()
+        .map(Arc::clone)
+}
+
+fn set_store(store: Option<Arc<Store>>) {
+    *STORE.write().unwrap_or_else(PoisonError::into_inner) = store;
+}
+
+/// The node's state, opened when no client has it open. A library without a state beside it is like a host without the
+/// kernel module.
+fn store() -> Result<Arc<Store>, Code> {
+    if let Some(store) = current_store() {
         return Ok(store);
     }
     let folder = folder().ok_or(Code::DRIVER_NOT_LOADED)?;
     let store = Store::open(&folder).map_err(|_| Code::DRIVER_NOT_LOADED)?;
-    Ok(STORE.get_or_init(|| store))
+    Ok(Arc::new(store))
 }
 
 fn own_pid() -> u64 {
@@ -83,20 +98,20 @@ fn own_pid() -> u64 {
 }
 
 /// This process as a client of the node.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Client {
-    store: &'static Store,
+    store: Arc<Store>,
     since: u64,
 }
 
 impl Client {
     /// The node's state.
-    pub(super) fn store(self) -> &'static Store {
-        self.store
+    pub(super) fn store(&self) -> &Store {
+        &self.store
     }
 
     /// Sequence number that the node's state had at this process's first `nvmlInit`: it decides which GPUs are seen.
-    pub(super) fn since(self) -> u64 {
+    pub(super) fn since(&self) -> u64 {
         self.since
     }
 }
@@ -107,7 +122,8 @@ pub(super) fn current() -> Result<Client, Code> {
     if word & COUNT == 0 {
         return Err(Code::UNINITIALIZED);
     }
-    let store = store()?;
+    // The last client may be leaving at this moment.
+    let store = current_store().ok_or(Code::UNINITIALIZED)?;
     if word >> 32 != own_pid() {
         // This is the child of a fork: it inherits the count, but the node does not know it yet.
         let adopted = own_pid() << 32 | word & COUNT;
@@ -115,7 +131,7 @@ pub(super) fn current() -> Result<Client, Code> {
             .compare_exchange(word, adopted, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
         {
-            register(store)?;
+            register(&store)?;
         }
     }
     Ok(Client {
@@ -127,7 +143,7 @@ pub(super) fn current() -> Result<Client, Code> {
 /// `nvmlInit`: the first call of a process makes it a client, if `hurdles` lets it pass.
 pub(super) fn init(hurdles: impl FnOnce(&Store) -> Result<(), Code>) -> Result<(), Code> {
     let store = store()?;
-    hurdles(store)?;
+    hurdles(&store)?;
     let _change = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
     let word = CLIENT.load(Ordering::Acquire);
     let count = if word >> 32 == own_pid() {
@@ -136,7 +152,8 @@ pub(super) fn init(hurdles: impl FnOnce(&Store) -> Result<(), Code>) -> Result<(
         0
     };
     if count == 0 {
-        register(store)?;
+        register(&store)?;
+        set_store(Some(store));
     }
     CLIENT.store(own_pid() << 32 | (count + 1), Ordering::Release);
     Ok(())
@@ -156,6 +173,9 @@ pub(super) fn shutdown() -> Result<(), Code> {
             .map_err(|_| Code::UNKNOWN)?;
     }
     CLIENT.store(own_pid() << 32 | (count - 1), Ordering::Release);
+    if count == 1 {
+        set_store(None);
+    }
     Ok(())
 }
 

@@ -53,6 +53,25 @@ fn nothing_is_written_when_nothing_changed() {
 }
 
 #[test]
+fn threads_that_find_a_change_read_it_once() {
+    let (folder, writer) = store("h100-sxm5-80gb", 8);
+    let reader = Store::open(folder.path()).unwrap();
+    for round in 0..20 {
+        writer.update(|node| node.name = round.to_string()).unwrap();
+        let start = std::sync::Barrier::new(8);
+        let read = || {
+            start.wait();
+            reader.load().unwrap()
+        };
+        let nodes: Vec<Arc<Node>> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(read)).collect();
+            threads.into_iter().map(|it| it.join().unwrap()).collect()
+        });
+        assert!(nodes.iter().all(|node| Arc::ptr_eq(node, &nodes[0])));
+    }
+}
+
+#[test]
 fn versions_that_look_alike_are_told_apart() {
     // Same size, written within one tick of a coarse clock, on a file name whose inode comes round again: only the
     // stamp that the writer sets tells them apart.

@@ -14,3 +14,4 @@ mod instances;
 mod meters;
 mod processes;
 mod rules;
+mod unloading;

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use assert_cmd::Command;
+use rstest::rstest;
 
 /// Runs `lathe sim` on a node and returns exit code, output and error output.
 fn sim(root: &Path, arguments: &[&str]) -> (i32, String, String) {
@@ -128,6 +129,27 @@ fn faults_of_calls_come_and_go_by_their_ids() {
     assert_eq!(sim(&root, &["clear", "1"]).0, 1);
     ok(&root, &["clear"]);
     assert_eq!(shown(&root)["faults"].as_array().unwrap().len(), 0);
+}
+
+#[rstest]
+#[case::a_letter_too_few("nvmlDeviceGetPowerUsag", "did you mean nvmlDeviceGetPowerUsage,")]
+#[case::wrong_case("nvmldevicegetname", "did you mean nvmlDeviceGetName,")]
+#[case::a_prefix_of_nothing("nvmlDeviceCraete*", "did you mean nvmlDeviceCreate*,")]
+#[case::nothing_like_it("x", "names are those of NVIDIA's header")]
+fn a_function_that_does_not_exist_is_refused(#[case] name: &str, #[case] advice: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("node");
+    ok(&root, &["create", "--preset", "a30x4"]);
+    let (code, out, error) = sim(&root, &["inject", "call", name, "--hang"]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(
+        error.contains(&format!("no function {name:?}")) && error.contains(advice),
+        "{error}"
+    );
+    assert_eq!(shown(&root)["faults"].as_array().unwrap().len(), 0);
+    // What matches something is taken: every function, and a whole name with a star.
+    ok(&root, &["inject", "call", "*", "--delay", "1ms"]);
+    ok(&root, &["inject", "call", "nvmlInit_v2*", "--delay", "1ms"]);
 }
 
 #[test]

@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use configuration::nearest::nearest;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use crate::nearest::nearest;
 use crate::strict::{self, DocumentError, Entries, Position};
 
 /// How much of a failed hook's output its error carries.

@@ -11,7 +11,6 @@ pub mod export;
 pub mod generate;
 pub mod hooks;
 mod listing;
-mod nearest;
 pub mod output;
 pub mod select;
 

@@ -1,8 +1,12 @@
 //! `lathe sim inject`.
 
+use std::collections::BTreeSet;
+
 use anyhow::Context;
+use configuration::nearest::nearest;
 use sim_nvml::{
     admin::SimulatedNode,
+    functions,
     model::{
         Effect,
         fabric::FabricState,
@@ -58,6 +62,7 @@ fn calls(node: &SimulatedNode, args: &CallArgs) -> anyhow::Result<u64> {
         }
         (None, false, None) => anyhow::bail!("say what happens: --fail, --hang or --delay"),
     };
+    check_function(&args.symbol)?;
     let gpu = args
         .gpu
         .as_deref()
@@ -70,6 +75,34 @@ fn calls(node: &SimulatedNode, args: &CallArgs) -> anyhow::Result<u64> {
         probability: args.probability,
         ..faults::Fault::new(&args.symbol, effect)
     })?)
+}
+
+/// A fault of a function that does not exist would never happen.
+fn check_function(symbol: &str) -> anyhow::Result<()> {
+    let (wanted, rest) = match symbol.strip_suffix('*') {
+        Some(prefix) => (prefix, "*"),
+        None => (symbol, ""),
+    };
+    // As much of each name as could have been meant.
+    let known: BTreeSet<&str> = functions::all()
+        .map(|name| match rest {
+            "" => name,
+            _ => name.get(..wanted.len()).unwrap_or(name),
+        })
+        .collect();
+    if known.contains(wanted) {
+        return Ok(());
+    }
+    let near: Vec<String> = nearest(wanted, known.into_iter(), 3)
+        .into_iter()
+        .map(|name| name + rest)
+        .collect();
+    let advice = if near.is_empty() {
+        "names are those of NVIDIA's header, for example nvmlDeviceGetName".to_owned()
+    } else {
+        format!("did you mean {}?", near.join(", "))
+    };
+    anyhow::bail!("the driver library has no function {symbol:?}; {advice}")
 }
 
 fn ecc(error: arguments::EccError) -> EccError {

@@ -8,12 +8,12 @@ mod write;
 
 use std::collections::BTreeMap;
 
+use configuration::nearest::nearest;
 use gpu::Profile;
 
 pub use filter::{DeviceFilter, FilterError};
 
 use crate::listing;
-use crate::nearest::nearest;
 
 /// A whole config file: at least one named layout.
 #[derive(Clone, Debug, PartialEq, Eq)]

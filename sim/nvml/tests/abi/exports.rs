@@ -2,17 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use sim_nvml::library;
+use sim_nvml::{functions, library};
 
 use crate::driver::{Driver, get};
 
-const LIST: &str = include_str!("../../symbols.txt");
-
 fn listed() -> BTreeSet<String> {
-    LIST.lines()
-        .filter(|line| !line.starts_with('#'))
-        .map(str::to_owned)
-        .collect()
+    functions::all().map(str::to_owned).collect()
 }
 
 fn word(bytes: &[u8], offset: usize, length: usize) -> usize {

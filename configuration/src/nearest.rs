@@ -1,12 +1,9 @@
 //! Which of the known names a mistyped one most resembles.
 
 /// Up to `limit` of `known` that are like `name`, most alike first.
-pub(crate) fn nearest<'a>(
-    name: &str,
-    known: impl Iterator<Item = &'a str>,
-    limit: usize,
-) -> Vec<String> {
-    // Longer input cannot be a typo of a config name; bound the quadratic work.
+#[must_use]
+pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>, limit: usize) -> Vec<String> {
+    // Longer input cannot be a typo of a name; bound the quadratic work.
     let name: Vec<char> = name.chars().take(64).collect();
     let mut ranked: Vec<(usize, &str)> = known
         .map(|k| (distance(&name, k), k))

@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 
-use crate::bench_node::{Node, PATIENCE, Process, Program, call, print_times, wait_for};
+use crate::bench_node::{Layout, Node, PATIENCE, Process, Program, call, print_times, wait_for};
+
+/// Eight GPUs of seven instances.
+const INSTANCES: usize = 56;
 
 /// Measure the exporter and feature discovery as processes
 #[derive(Clone, Debug, clap::Args)]
@@ -31,6 +34,10 @@ pub(crate) struct ExporterNumbers {
     #[arg(long, default_value_t = 2000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     scrapes: u32,
 
+    /// Times that all GPUs are made whole and cut anew before the exporter's memory is read again
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    recuts: u32,
+
     /// Feature files to measure
     #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     files: u32,
@@ -46,11 +53,11 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<()> {
 /// As [`run`].
 pub(crate) fn measure(lathe: &Path, numbers: &ExporterNumbers) -> anyhow::Result<()> {
     let node = Node::create(lathe)?;
-    exporter(lathe, &node.root(), numbers.scrapes)?;
+    exporter(lathe, &node, numbers)?;
     feature_files(lathe, &node.root(), numbers.files)
 }
 
-fn exporter(lathe: &Path, node: &Path, scrapes: u32) -> anyhow::Result<()> {
+fn exporter(lathe: &Path, node: &Node, numbers: &ExporterNumbers) -> anyhow::Result<()> {
     let address = free_address()?;
     let started = Command::new(lathe)
         .args([
@@ -61,7 +68,7 @@ fn exporter(lathe: &Path, node: &Path, scrapes: u32) -> anyhow::Result<()> {
             &address.to_string(),
             "--root",
         ])
-        .arg(node)
+        .arg(node.root())
         .stderr(Stdio::null())
         .spawn();
     let process = Process(started.context("starting the exporter")?);
@@ -70,21 +77,35 @@ fn exporter(lathe: &Path, node: &Path, scrapes: u32) -> anyhow::Result<()> {
     connection.set_nodelay(true)?;
     let mut reader = BufReader::new(connection.try_clone()?);
     let mut body = Vec::new();
-    // Past the second reading, so that the page has everything.
-    let begun = Instant::now();
-    loop {
-        scrape(&mut connection, &mut reader, &mut body)?;
-        if String::from_utf8_lossy(&body).contains("DCGM_FI_PROF_") {
-            break;
+    let mut complete = |body: &mut Vec<u8>| -> anyhow::Result<()> {
+        let begun = Instant::now();
+        loop {
+            scrape(&mut connection, &mut reader, body)?;
+            // Past the second reading, which brings the profiling families.
+            let page = String::from_utf8_lossy(body);
+            let found = |family| samples(&page, family).count();
+            if found("DCGM_FI_DEV_FB_USED") == INSTANCES
+                && found("DCGM_FI_PROF_GR_ENGINE_ACTIVE") == INSTANCES
+            {
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < PATIENCE, "the page never was complete");
+            std::thread::sleep(Duration::from_millis(100));
         }
-        ensure!(
-            begun.elapsed() < PATIENCE,
-            "the profiling families never came"
-        );
-        std::thread::sleep(Duration::from_millis(100));
+    };
+    complete(&mut body)?;
+    print_memory("exporter: fresh", &process)?;
+    for _ in 0..numbers.recuts {
+        node.cut(lathe, Layout::Whole)?;
+        node.cut(lathe, Layout::Sevenths)?;
+        complete(&mut body)?;
     }
+    print_memory(
+        &format!("exporter: after {} re-cuts", numbers.recuts),
+        &process,
+    )?;
     let mut times = Vec::new();
-    for _ in 0..scrapes {
+    for _ in 0..numbers.scrapes {
         let begun = Instant::now();
         scrape(&mut connection, &mut reader, &mut body)?;
         times.push(begun.elapsed());
@@ -93,13 +114,25 @@ fn exporter(lathe: &Path, node: &Path, scrapes: u32) -> anyhow::Result<()> {
     let samples = page.lines().filter(|line| !line.starts_with('#')).count();
     println!("exporter: page of {} bytes, {samples} samples", body.len());
     print_times("exporter: scrape", times);
+    print_memory("exporter: after the scrapes", &process)
+}
+
+fn print_memory(when: &str, process: &Process) -> anyhow::Result<()> {
     println!(
-        "exporter: {} KiB resident, {} KiB of it its own; at most {} KiB resident",
+        "{when}: {} KiB resident, {} KiB of it its own; at most {} KiB resident",
         process.memory("VmRSS")?,
         process.memory("RssAnon")?,
         process.memory("VmHWM")?
     );
     Ok(())
+}
+
+/// The samples of a family.
+fn samples<'a>(page: &'a str, family: &'a str) -> impl Iterator<Item = &'a str> {
+    page.lines().filter(move |line| {
+        line.strip_prefix(family)
+            .is_some_and(|rest| rest.starts_with('{'))
+    })
 }
 
 fn feature_files(lathe: &Path, node: &Path, files: u32) -> anyhow::Result<()> {

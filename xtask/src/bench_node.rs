@@ -17,6 +17,9 @@ mig-configs:
     - devices: all
       mig-enabled: true
       mig-devices: {1g.10gb: 7}
+  whole:
+    - devices: all
+      mig-enabled: false
 ";
 
 /// Which program is measured.
@@ -106,6 +109,15 @@ impl Drop for Process {
     }
 }
 
+/// How GPUs are cut.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Layout {
+    /// Into seven instances each.
+    Sevenths,
+    /// Not at all: MIG is off.
+    Whole,
+}
+
 /// A simulated DGX H100 whose GPUs are cut into seven instances; it ends with this value.
 pub(crate) struct Node(Folder);
 
@@ -118,15 +130,27 @@ impl Node {
                 .args(["sim", "create", "--preset", "dgx-h100", "--root"])
                 .arg(node.root()),
         )?;
-        let layout = node.folder().join("layout.yaml");
-        fs::write(&layout, LAYOUT)?;
+        fs::write(node.layouts(), LAYOUT)?;
+        node.cut(lathe, Layout::Sevenths)?;
+        Ok(node)
+    }
+
+    /// Cuts all GPUs anew.
+    pub(crate) fn cut(&self, lathe: &Path, layout: Layout) -> anyhow::Result<()> {
+        let name = match layout {
+            Layout::Sevenths => "bench",
+            Layout::Whole => "whole",
+        };
         call(
             Command::new(lathe)
-                .args(["mig", "apply", "-c", "bench", "-f"])
-                .arg(&layout)
-                .env("LATHE_ROOT", node.root()),
-        )?;
-        Ok(node)
+                .args(["mig", "apply", "-c", name, "-f"])
+                .arg(self.layouts())
+                .env("LATHE_ROOT", self.root()),
+        )
+    }
+
+    fn layouts(&self) -> PathBuf {
+        self.folder().join("layout.yaml")
     }
 
     /// A folder for what else is needed.

@@ -66,6 +66,10 @@ pub struct Config {
     pub on_layout_change: Option<OnLayoutChange>,
 }
 
+/// Long enough for those who let go of the GPUs when the label says `pending` to see it and to end the driver calls they
+/// are in.
+const IN_USE_WAIT: Duration = Duration::from_secs(15);
+
 impl Config {
     /// The usual configuration for the node `node_name` with its file system at `root`.
     pub fn new(node_name: impl Into<String>, root: &std::path::Path) -> Self {
@@ -74,7 +78,10 @@ impl Config {
             instance: node_name.clone(),
             node_name,
             source: Source::Hardware,
-            engine: engine::Options::at(root),
+            engine: engine::Options {
+                in_use_wait: IN_USE_WAIT,
+                ..engine::Options::at(root)
+            },
             retries: Retries::default(),
             on_progress: None,
             on_layout_change: None,

@@ -246,6 +246,7 @@ impl Run<'_> {
             journal,
             purpose,
             skip_reset: self.options.skip_reset,
+            in_use_wait: self.options.in_use_wait,
             stop_on_failure,
             progress: self.progress,
         }

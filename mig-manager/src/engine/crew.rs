@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use gpu::Goal;
 use nvml::Gpu;
@@ -38,6 +39,7 @@ pub(crate) struct Round<'a> {
     pub(crate) journal: &'a Journal,
     pub(crate) purpose: Purpose,
     pub(crate) skip_reset: bool,
+    pub(crate) in_use_wait: Duration,
     /// Whether the first failure stops the others before their next step.
     pub(crate) stop_on_failure: bool,
     pub(crate) progress: &'a Progress<'a>,
@@ -51,6 +53,7 @@ impl Round<'_> {
             journal: self.journal,
             purpose: self.purpose,
             skip_reset: self.skip_reset,
+            in_use_wait: self.in_use_wait,
             stop: &stop,
             progress: self.progress,
         };

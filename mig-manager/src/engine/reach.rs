@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gpu::{Goal, GpuPlan, Impossible, Placement, Step};
 use nvml::Gpu;
@@ -13,6 +13,10 @@ use super::journal::Journal;
 use super::look::{Seen, look_at};
 use super::plan::{Verdict, describe, describe_goal, verdict};
 use super::write::{Answer, take};
+
+/// Between two tries while somebody holds the GPU.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How a GPU came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +32,8 @@ pub(crate) struct Work<'a> {
     pub(crate) journal: &'a Journal,
     pub(crate) purpose: Purpose,
     pub(crate) skip_reset: bool,
+    /// How long to try again what the driver refuses because somebody holds the GPU.
+    pub(crate) in_use_wait: Duration,
     /// Set when the others are to stop before their next step.
     pub(crate) stop: &'a AtomicBool,
     pub(crate) progress: &'a Progress<'a>,
@@ -209,7 +215,7 @@ impl Way<'_> {
     }
 
     fn take(&mut self, step: &Step, instances: &mut BTreeMap<Placement, u32>) -> Result<(), Cause> {
-        match self.on_gpu(|gpu| take(gpu, step, instances)) {
+        match self.try_to_take(step, instances) {
             Ok(Answer::Done) => Ok(()),
             Ok(Answer::Created { placement, id }) => {
                 instances.insert(placement, id);
@@ -225,6 +231,29 @@ impl Way<'_> {
                 doing: step.to_string(),
                 error,
             }),
+        }
+    }
+
+    /// Takes a step; when somebody holds the GPU, again and again for as long as that may pass.
+    fn try_to_take(
+        &mut self,
+        step: &Step,
+        instances: &BTreeMap<Placement, u32>,
+    ) -> Result<Answer, nvml::Error> {
+        let deadline = Instant::now() + self.work.in_use_wait;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let answer = self.on_gpu(|gpu| take(gpu, step, instances));
+            let in_use = match &answer {
+                Ok(answer) => matches!(answer, Answer::InUse),
+                Err(error) => error.is_in_use(),
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !in_use || left.is_zero() || self.work.stop.load(Ordering::Relaxed) {
+                return answer;
+            }
+            std::thread::sleep(pause.min(left));
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 

@@ -34,6 +34,7 @@ pub(crate) fn recover(
         journal: &journal,
         purpose: Purpose::Recover,
         skip_reset: options.skip_reset,
+        in_use_wait: options.in_use_wait,
         stop_on_failure: false,
         progress,
     };

@@ -165,6 +165,9 @@ pub struct Options {
     pub skip_reset: bool,
     /// Commands around an apply.
     pub hooks: Hooks,
+    /// How long to try again what the driver refuses because somebody unnamed holds the GPU. Programs that only watch GPUs
+    /// hold them, too, and some let go when they see a change coming, a moment late: the device plugin does.
+    pub in_use_wait: Duration,
     /// How long to wait for another apply on this node to end.
     pub lock_wait: Duration,
 }
@@ -177,6 +180,7 @@ impl Options {
             on_failure: OnFailure::default(),
             skip_reset: false,
             hooks: Hooks::default(),
+            in_use_wait: Duration::ZERO,
             lock_wait: Duration::from_secs(60),
         }
     }

@@ -194,6 +194,36 @@ fn holder_that_the_driver_does_not_name() {
 }
 
 #[test]
+fn a_holder_that_lets_go_in_time() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let mut agent = std::process::Command::new("sleep")
+        .arg("600")
+        .spawn()
+        .unwrap();
+    node.sim.hold(agent.id()).unwrap();
+    let engine = node.engine_with(mig_manager::engine::Options {
+        in_use_wait: std::time::Duration::from_secs(60),
+        ..node.options()
+    });
+    let refused = || {
+        node.changes()
+            .iter()
+            .any(|call| call == "nvmlDeviceSetMigMode")
+    };
+    let result = std::thread::scope(|scope| {
+        let applied = scope.spawn(|| engine.apply(&request(&all("1g.10gb: 7")), &|_| {}));
+        while !refused() && !applied.is_finished() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+        applied.join().unwrap()
+    });
+    result.unwrap();
+    assert!(node.layouts()[0].starts_with("on "), "{:?}", node.layouts());
+}
+
+#[test]
 fn somebody_starts_a_process_during_the_apply() {
     let node = Node::of("h100-sxm5-80gb", 2);
     node.apply(&all("3g.40gb: 2")).unwrap();

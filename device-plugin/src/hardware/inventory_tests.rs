@@ -35,7 +35,7 @@ fn lost(index: u32, uuid: Option<&str>) -> nvml::Error {
             index,
             uuid: uuid.map(Into::into),
         }),
-        call: "nvmlDeviceGetName",
+        call: "a query",
         code: nvml::Code::GPU_IS_LOST,
     }
 }
@@ -84,7 +84,7 @@ fn hung(seconds: u64) -> nvml::Error {
             index: 1,
             uuid: Some("B".into()),
         }),
-        call: "nvmlDeviceGetName",
+        call: "a query",
         waited: std::time::Duration::from_secs(seconds),
     }
 }

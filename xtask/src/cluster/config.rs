@@ -176,7 +176,8 @@ fn network(cluster: &Cluster) -> String {
 
 /// - `failCgroupV1`: the kubelet refuses version 1 by default since 1.35.
 /// - `cgroupRoot`: a group of its own, or the kubelet of a second cluster would remove the pods of the first as orphans.
-/// - `failSwapOn`, `evictionHard`: small machines with little disk.
+/// - `failSwapOn`, `evictionHard`, `imageGC…`: small machines with little disk. The images are loaded once, and nowhere else to
+///   be had.
 fn kubelet(cluster: &Cluster, pki: &Pki) -> String {
     format!(
         r#"apiVersion: kubelet.config.k8s.io/v1beta1
@@ -199,6 +200,7 @@ evictionHard:
   nodefs.available: "1%"
   nodefs.inodesFree: "1%"
   imagefs.available: "1%"
+imageGCHighThresholdPercent: 100
 nodeStatusUpdateFrequency: 2s
 syncFrequency: 5s
 "#,

@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use cluster::node::Node;
 use configuration::plugin::Flags;
-use device_plugin::mps::machine::Pace;
 use device_plugin::mps::service::{Config, Service};
-use device_plugin::mps::{Place, Root, shm};
+use device_plugin::mps::{Pace, Place, Root, shm};
 use device_plugin::service::{Config as PluginConfig, Source};
 use gpu::labels::MigStrategy;
 use tokio::signal::unix::{SignalKind, signal};

@@ -9,110 +9,17 @@
 //! - While the MIG manager is at work, a daemon without clients ends, since its servers hold the GPUs; one with clients stays.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use super::plan::Daemon;
 use super::status::Served;
-
-/// How patient one is with a daemon.
-#[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    /// How often it is asked whether it still answers: a process that hangs cannot be watched.
-    pub probe: Duration,
-    /// When an answer failed, the next question comes sooner.
-    pub probe_again: Duration,
-    /// First and longest pause before a start that follows a failure.
-    pub pauses: (Duration, Duration),
-    /// How long an answer may take. The program answers in milliseconds; a loaded node gets patience.
-    pub answer: Duration,
-    /// How long it may take from its start to its first answer.
-    pub start: Duration,
-    /// How long it may take to end when asked to: it waits for its servers.
-    pub end: Duration,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self {
-            probe: Duration::from_secs(15),
-            probe_again: Duration::from_secs(5),
-            pauses: (Duration::from_secs(1), Duration::from_secs(60)),
-            answer: Duration::from_secs(5),
-            start: Duration::from_secs(10),
-            end: Duration::from_secs(10),
-        }
-    }
-}
+use super::step::{Now, Pace, Seen, Step};
 
 /// So many questions in a row without an answer end a daemon. Its clients compute on without it, so it is not ended lightly.
-pub const MISSES: u32 = 4;
-
-/// Time since some fixed moment.
-pub type Now = Duration;
-
-/// The one thing to do now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Make folders and put these GPUs into exclusive mode.
-    Prepare(BTreeSet<String>),
-    /// Start the program on these GPUs and wait until it answers.
-    Start(BTreeSet<String>),
-    /// Set these limits.
-    Limit(Daemon),
-    /// Tell the device plugin what is served.
-    Publish(Served),
-    /// Tell the device plugin that nothing is served.
-    Withdraw,
-    /// Ask for the default thread percentage.
-    Probe,
-    /// Ask whether there are clients.
-    AskClients,
-    /// Ask the program to end, and end it if it does not.
-    Quit,
-    /// End what is left of the program and its servers.
-    Clear,
-    /// Put these GPUs back into the default mode.
-    Release(BTreeSet<String>),
-    /// Nothing until then, or until something is reported.
-    Wait(Option<Now>),
-}
-
-/// What came of a step, or happened by itself.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Seen {
-    /// What shall be served: `None` ends the daemon.
-    Wanted(Option<Daemon>),
-    /// These GPUs can be served; why the others cannot.
-    Prepared(BTreeSet<String>, Option<String>),
-    /// The program answers.
-    Started,
-    /// The program could not be started, or ended.
-    Ended(String),
-    /// Limits are set.
-    Limited(Daemon),
-    /// The default thread percentage.
-    Answered(f64),
-    /// No answer.
-    Silent(String),
-    /// The device plugin knows.
-    Published(Served),
-    /// The device plugin could not be told.
-    Unpublished(String),
-    /// The device plugin knows.
-    Withdrawn,
-    /// Whether there are clients.
-    Clients(bool),
-    /// Nothing of the program is left.
-    Cleared,
-    /// These GPUs are back in the default mode; others that should be do not answer.
-    Released(BTreeSet<String>),
-    /// Whether GPUs that are not in use must be let go.
-    Paused(bool),
-}
+pub(super) const MISSES: u32 = 4;
 
 /// See the module's words.
 #[derive(Clone, Debug, Default)]
-pub struct Machine {
+pub(super) struct Machine {
     pace: Pace,
     wanted: Option<Daemon>,
     running: Option<Running>,
@@ -144,7 +51,7 @@ struct Running {
 impl Machine {
     /// A daemon that does not run. `exclusive` are the GPUs that an earlier process put into exclusive mode and `dirty` says
     /// whether it may have left a program behind.
-    pub fn new(pace: Pace, exclusive: BTreeSet<String>, dirty: bool) -> Self {
+    pub(super) fn new(pace: Pace, exclusive: BTreeSet<String>, dirty: bool) -> Self {
         Self {
             pace,
             exclusive,
@@ -154,23 +61,23 @@ impl Machine {
     }
 
     /// Why the resource is not ready, when something failed.
-    pub fn trouble(&self) -> Option<&str> {
+    pub(super) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
 
     /// Whether there shall be a daemon.
-    pub fn is_wanted(&self) -> bool {
+    pub(super) fn is_wanted(&self) -> bool {
         self.wanted.is_some()
     }
 
     /// Whether everything that is wanted is served.
-    pub fn is_ready(&self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         let all = self.wanted.as_ref().map(Served::from);
         self.published.is_some() && self.published == all
     }
 
     /// Whether nothing is wanted and nothing is left that could be done.
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.wanted.is_none()
             && self.running.is_none()
             && self.published.is_none()
@@ -179,7 +86,7 @@ impl Machine {
     }
 
     /// What to do now.
-    pub fn next(&self, now: Now) -> Step {
+    pub(super) fn next(&self, now: Now) -> Step {
         let Some(running) = &self.running else {
             return self.next_stopped(now);
         };
@@ -290,7 +197,7 @@ impl Machine {
     }
 
     /// Takes a report.
-    pub fn saw(&mut self, seen: Seen, now: Now) {
+    pub(super) fn saw(&mut self, seen: Seen, now: Now) {
         match seen {
             Seen::Wanted(wanted) => {
                 // Other GPUs are another try.

@@ -13,12 +13,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::gpus::{self, Record};
-use super::machine::{Machine, Now, Pace, Seen, Step};
+use super::machine::Machine;
 use super::paths::Root;
 use super::plan::Daemon;
 use super::program::{Program, ProgramError, line};
 use super::protocol;
 use super::status::Started;
+use super::step::{Now, Pace, Seen, Step};
 use super::supervisor::State;
 use super::{leftovers, log, selinux};
 

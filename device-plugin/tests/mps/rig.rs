@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use configuration::plugin::ResourceName;
-use device_plugin::mps::machine::Pace;
 use device_plugin::mps::plan::{Daemon, SharedGpu};
-use device_plugin::mps::{Place, Plan, Report, Root, Supervisor, SupervisorError, ready};
+use device_plugin::mps::{Pace, Place, Plan, Report, Root, Supervisor, SupervisorError, ready};
 use device_plugin::resources::Device;
 use sim_nvml::admin::SimulatedNode;
 use sim_nvml::model::ComputeMode;

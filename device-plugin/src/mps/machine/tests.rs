@@ -1,4 +1,8 @@
+//! The state machine against a node that checks what must always hold.
+
 #![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::time::Duration;
 
 use proptest::prelude::*;
 

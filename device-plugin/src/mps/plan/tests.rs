@@ -1,3 +1,5 @@
+//! Which daemons and limits a configuration asks for.
+
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use configuration::plugin::PluginFile;

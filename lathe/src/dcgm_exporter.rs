@@ -10,12 +10,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use clap::ValueEnum as _;
 use clap::builder::BoolishValueParser;
+use clap::error::ErrorKind;
 use dcgm_exporter::counters::Counters;
 use dcgm_exporter::labels::LabelStyle;
 use dcgm_exporter::selector::Selector;
 use tokio_util::sync::CancellationToken;
 use without_effect::WithoutEffect;
+
+use crate::logging::LogFormat;
+
+/// The variable of `--log-format` in NVIDIA's exporter. Here that flag is every subcommand's, with a variable of its own.
+const LOG_FORMAT: &str = "DCGM_EXPORTER_LOG_FORMAT";
 
 /// The files that NVIDIA's image has; when one is not there, the built-in set says the same.
 const SHIPPED_COUNTERS: [&str; 2] = [
@@ -119,6 +126,21 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     without_effect: WithoutEffect,
+}
+
+/// How log lines look where neither `--log-format` nor Lathe's own variable says: as the original's variable says.
+///
+/// # Errors
+/// A usage error when that is no format.
+pub(crate) fn default_log_format() -> Result<LogFormat, clap::Error> {
+    let Some(value) = std::env::var_os(LOG_FORMAT).filter(|value| !value.is_empty()) else {
+        return Ok(LogFormat::default());
+    };
+    let value = value.to_string_lossy();
+    LogFormat::from_str(&value, false).map_err(|_| {
+        let reason = format!("{LOG_FORMAT} is {value:?}, not text or json\n");
+        clap::Error::raw(ErrorKind::InvalidValue, reason)
+    })
 }
 
 impl Args {

@@ -27,24 +27,23 @@ pub(crate) struct LogArgs {
     #[arg(long, global = true, env = "LATHE_LOG", value_name = "FILTER")]
     log: Option<String>,
 
-    /// How log lines look
+    /// How log lines look: text unless told otherwise
     #[arg(
         long,
         global = true,
         env = "LATHE_LOG_FORMAT",
         value_name = "FORMAT",
-        value_enum,
-        default_value_t
+        value_enum
     )]
-    log_format: LogFormat,
+    log_format: Option<LogFormat>,
 }
 
 impl LogArgs {
-    /// Starts logging with `default` as the filter when none was given.
+    /// Starts logging with `default` as the filter and `format` as the format when none was given.
     ///
     /// # Errors
     /// The filter cannot be parsed, or logging was already started.
-    pub(crate) fn start(&self, default: &str) -> anyhow::Result<()> {
+    pub(crate) fn start(&self, default: &str, format: LogFormat) -> anyhow::Result<()> {
         let filter = match &self.log {
             Some(filter) => filter.clone(),
             None => format!("{default},{SILENT}"),
@@ -54,7 +53,7 @@ impl LogArgs {
         let builder = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(std::io::stderr);
-        let started = match self.log_format {
+        let started = match self.log_format.unwrap_or(format) {
             LogFormat::Json => builder.json().try_init(),
             LogFormat::Text => builder
                 .with_ansi(std::io::stderr().is_terminal())

@@ -63,6 +63,9 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(code) => code,
         Err(error) => {
+            if let Some(usage) = error.downcast_ref::<clap::Error>() {
+                usage.exit();
+            }
             output::complain(&format!("error: {}", output::chain(&error)));
             ExitCode::FAILURE
         }
@@ -70,7 +73,11 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    cli.log.start(match &cli.command {
+    let format = match &cli.command {
+        Command::DcgmExporter(_) => dcgm_exporter::default_log_format()?,
+        _ => logging::LogFormat::default(),
+    };
+    let filter = match &cli.command {
         Command::Demo(args) => args.default_log(),
         Command::DcgmExporter(args) => args.default_log(),
         Command::Mig(args) => args.log_filter(),
@@ -80,7 +87,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         | Command::DevicePlugin(_)
         | Command::ConfigManager(_)
         | Command::MpsDaemon(_) => "info",
-    })?;
+    };
+    cli.log.start(filter, format)?;
     match cli.command {
         Command::Sim(args) => sim::run(&args),
         Command::Mig(args) => Ok(mig::run(&args)),

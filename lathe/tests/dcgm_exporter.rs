@@ -140,9 +140,7 @@ fn flags_of_the_original() {
         .arg(&file);
     let exporter = Exporter::start(&mut command);
     assert!(
-        exporter
-            .log
-            .contains("--kubernetes --kubernetes-gpu-id-type"),
+        exporter.log.contains("flags=\"--kubernetes-gpu-id-type\""),
         "{}",
         exporter.log
     );
@@ -179,6 +177,58 @@ fn the_shipped_counter_file_is_built_in() {
             .page()
             .contains("DCGM_FI_DEV_POWER_USAGE{")
     );
+}
+
+/// Flags and variables without effect here, too, say yes or no or nothing.
+#[rstest]
+#[case::log_format("DCGM_EXPORTER_LOG_FORMAT", "xml", "not text or json")]
+#[case::flag_with_effect("DCGM_EXPORTER_DEBUG", "perhaps", "--debug")]
+#[case::flag_without("DCGM_EXPORTER_DUMP_ENABLED", "perhaps", "--dump-enabled")]
+fn a_variable_with_a_wrong_value_is_a_usage_error(
+    #[case] variable: &str,
+    #[case] value: &str,
+    #[case] message: &str,
+) {
+    let folder = node();
+    let output = assert_cmd::Command::from_std(command(folder.path()))
+        .args(["-a", "127.0.0.1:0"])
+        .env(variable, value)
+        .timeout(PATIENCE)
+        .assert()
+        .code(2)
+        .get_output()
+        .clone();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        error.starts_with("error: ") && error.contains(message) && error.contains(value),
+        "{error}"
+    );
+}
+
+#[rstest]
+#[case::the_originals_variable(&[("DCGM_EXPORTER_LOG_FORMAT", "json")], &[], true)]
+#[case::empty_is_not_set(&[("DCGM_EXPORTER_LOG_FORMAT", "")], &[], false)]
+#[case::lathes_own_goes_before(&[("DCGM_EXPORTER_LOG_FORMAT", "json"), ("LATHE_LOG_FORMAT", "text")], &[], false)]
+#[case::the_flag_goes_before(&[("DCGM_EXPORTER_LOG_FORMAT", "text")], &["--log-format", "json"], true)]
+fn the_format_of_the_log(
+    #[case] variables: &[(&str, &str)],
+    #[case] flags: &[&str],
+    #[case] json: bool,
+) {
+    let folder = node();
+    // It ends by itself, with the log's one line before: that a flag has no effect.
+    let output = assert_cmd::Command::from_std(command(folder.path()))
+        .args(["--dump-enabled", "-a", "nowhere"])
+        .args(flags)
+        .envs(variables.iter().copied())
+        .timeout(PATIENCE)
+        .assert()
+        .failure()
+        .get_output()
+        .clone();
+    let error = String::from_utf8(output.stderr).unwrap();
+    let line = error.lines().find(|line| line.contains("--dump-enabled"));
+    assert_eq!(line.unwrap().starts_with('{'), json, "{error}");
 }
 
 #[rstest]

@@ -2,19 +2,19 @@
 
 use std::path::PathBuf;
 
-use clap::builder::FalseyValueParser;
+use clap::builder::BoolishValueParser;
 
 /// What NVIDIA's exporter takes and this one has no use for, or not yet.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Accepted for compatibility, without effect")]
 pub(super) struct WithoutEffect {
     /// Pod labels as labels
-    #[arg(long, env = "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     kubernetes_enable_pod_labels: Option<bool>,
 
     /// Pod UIDs as labels
-    #[arg(long, env = "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     kubernetes_enable_pod_uid: Option<bool>,
 
@@ -35,12 +35,12 @@ pub(super) struct WithoutEffect {
     kubernetes_pod_label_allowlist_regex: Option<String>,
 
     /// A series per pod that shares a GPU
-    #[arg(long, env = "KUBERNETES_VIRTUAL_GPUS", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "KUBERNETES_VIRTUAL_GPUS", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     kubernetes_virtual_gpus: Option<bool>,
 
     /// Label samples with resource claims
-    #[arg(long, env = "KUBERNETES_ENABLE_DRA", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "KUBERNETES_ENABLE_DRA", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     kubernetes_enable_dra: Option<bool>,
 
@@ -81,7 +81,7 @@ pub(super) struct WithoutEffect {
     remote_hostengine_info: Option<String>,
 
     /// Take injected entities
-    #[arg(long, env = "DCGM_EXPORTER_USE_FAKE_GPUS", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "DCGM_EXPORTER_USE_FAKE_GPUS", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     fake_gpus: Option<bool>,
 
@@ -90,7 +90,7 @@ pub(super) struct WithoutEffect {
     web_config_file: Option<PathBuf>,
 
     /// A socket from systemd
-    #[arg(long, env = "DCGM_EXPORTER_SYSTEMD_SOCKET", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "DCGM_EXPORTER_SYSTEMD_SOCKET", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     web_systemd_socket: Option<bool>,
 
@@ -112,7 +112,7 @@ pub(super) struct WithoutEffect {
     clock_events_count_window_size: Option<u64>,
 
     /// DCGM's own log
-    #[arg(long, env = "DCGM_EXPORTER_ENABLE_DCGM_LOG", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "DCGM_EXPORTER_ENABLE_DCGM_LOG", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     enable_dcgm_log: Option<bool>,
 
@@ -125,7 +125,7 @@ pub(super) struct WithoutEffect {
     hpc_job_mapping_dir: Option<PathBuf>,
 
     /// Write each scrape to disk
-    #[arg(long, env = "DCGM_EXPORTER_DUMP_ENABLED", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "DCGM_EXPORTER_DUMP_ENABLED", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     dump_enabled: Option<bool>,
 
@@ -138,17 +138,17 @@ pub(super) struct WithoutEffect {
     dump_retention: Option<u64>,
 
     /// Whether to compress them
-    #[arg(long, env = "DCGM_EXPORTER_DUMP_COMPRESSION", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "DCGM_EXPORTER_DUMP_COMPRESSION", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     dump_compression: Option<bool>,
 
     /// Start without looking for DCGM: this program does not need it
-    #[arg(long, env = "DISABLE_STARTUP_VALIDATE", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "DISABLE_STARTUP_VALIDATE", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     disable_startup_validate: Option<bool>,
 
     /// Watch GPUs come and go: that is always done
-    #[arg(long, env = "DCGM_EXPORTER_ENABLE_GPU_BIND_UNBIND_WATCH", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "DCGM_EXPORTER_ENABLE_GPU_BIND_UNBIND_WATCH", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     enable_gpu_bind_unbind_watch: Option<bool>,
 
@@ -177,7 +177,7 @@ pub(super) struct WithoutEffect {
     max_concurrent_scrapes: Option<u32>,
 
     /// Metrics of the exporter's own Go process
-    #[arg(long, env = "DCGM_EXPORTER_ENABLE_EXPORTER_METRICS", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "DCGM_EXPORTER_ENABLE_EXPORTER_METRICS", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     enable_exporter_metrics: Option<bool>,
 
@@ -194,7 +194,7 @@ pub(super) struct WithoutEffect {
     watch_max_keep_samples: Option<u32>,
 
     /// Label samples with containers outside Kubernetes
-    #[arg(long, env = "DCGM_EXPORTER_CONTAINER_LABELS", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "DCGM_EXPORTER_CONTAINER_LABELS", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     container_labels: Option<bool>,
 
@@ -203,7 +203,7 @@ pub(super) struct WithoutEffect {
     container_runtime_socket: Option<PathBuf>,
 
     /// Go profiles
-    #[arg(long, env = "DCGM_EXPORTER_ENABLE_PPROF", value_parser = FalseyValueParser::new(),
+    #[arg(long, env = "DCGM_EXPORTER_ENABLE_PPROF", value_parser = BoolishValueParser::new(),
           num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     enable_pprof: Option<bool>,
 }

@@ -13,7 +13,7 @@ use kubelet::device_plugin::ContainerPreferredAllocationRequest;
 use crate::DeviceId;
 use crate::resources::{Device, Resource};
 
-/// A device that somebody has through another resource.
+/// A device that somebody has otherwise than as an id of the resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InUse {
     /// Its UUID.
@@ -25,8 +25,8 @@ pub struct InUse {
 /// The ids to give, among those that are free and with those that have to be in it.
 ///
 /// Whole GPUs come as the set that works best together. MIG devices and shares come as `policy` wants, with the physical GPU
-/// in mind: `elsewhere` are devices taken through other resources, so that a GPU is filled or spared whatever its instances
-/// are called. Under `distinct`, MIG devices come from different GPUs as far as there are any; shares do, or are refused later.
+/// in mind: `elsewhere` are devices taken in other ways than as ids of this resource, so that a GPU is filled or spared
+/// whatever its instances are called, and a whole GPU that somebody has comes last. Under `distinct`, MIG devices come from different GPUs as far as there are any; shares do, or are refused later.
 pub fn prefer(
     resource: &Resource,
     topology: &Topology,
@@ -54,7 +54,14 @@ pub fn prefer(
         if wanted_more == 0 || wanted_more >= candidates.len() || !required.iter().all(known) {
             None
         } else if resource.devices.iter().all(is_whole) {
-            whole(resource, topology, &required, &candidates, wanted)
+            whole(
+                resource,
+                topology,
+                elsewhere,
+                &required,
+                &candidates,
+                wanted,
+            )
         } else {
             parts(resource, policy, elsewhere, &required, &candidates, wanted)
         };
@@ -80,10 +87,17 @@ fn unique(ids: &[String]) -> Vec<&str> {
 fn whole(
     resource: &Resource,
     topology: &Topology,
+    elsewhere: &[InUse],
     required: &[&str],
     candidates: &[&str],
     wanted: usize,
 ) -> Option<Vec<String>> {
+    // What somebody has would be refused.
+    let in_use = |id: &&str| elsewhere.iter().any(|in_use| in_use.gpu == *id);
+    let rest = candidates.iter().copied().filter(|id| !in_use(id));
+    let rest: Vec<&str> = rest.collect();
+    let enough = required.len() + rest.len() >= wanted;
+    let candidates = if enough { &rest } else { candidates };
     // In the order of the resource, so that equal sets are decided by index and not by the order of the request.
     let free: Vec<&str> = resource
         .devices

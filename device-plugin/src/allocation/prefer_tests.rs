@@ -174,6 +174,31 @@ fn policy() -> impl Strategy<Value = AllocationPolicy> {
     prop_oneof![Just(Distributed), Just(Packed), Just(Distinct)]
 }
 
+/// GPU 0 was given out under another name.
+#[rstest]
+#[case("GPU-0 GPU-1 GPU-2", "", 1, "GPU-1")]
+#[case("GPU-0 GPU-1 GPU-2", "", 2, "GPU-1 GPU-2")]
+#[case("GPU-0 GPU-1 GPU-2 GPU-3", "GPU-2", 2, "GPU-1 GPU-2")]
+#[case("GPU-0 GPU-1 GPU-2", "GPU-0", 3, "GPU-0 GPU-1 GPU-2")]
+#[case("GPU-0 GPU-1", "", 2, "GPU-0 GPU-1")]
+fn a_gpu_that_somebody_has_comes_last(
+    #[case] available: &str,
+    #[case] required: &str,
+    #[case] size: i32,
+    #[case] wanted: &str,
+) {
+    let elsewhere = [InUse {
+        uuid: "GPU-0".to_owned(),
+        gpu: "GPU-0".to_owned(),
+    }];
+    let resource = resource("gpu", "0 1 2 3");
+    let request = request(available, required, size);
+    let topology = Topology::default();
+    let mut chosen = prefer(&resource, &topology, Distributed, &elsewhere, &request);
+    chosen.sort_unstable();
+    assert_eq!(chosen, ids(wanted));
+}
+
 proptest! {
     /// Whatever is asked: as many as wanted and possible, each once, only what is free or required, and what is required.
     #[test]

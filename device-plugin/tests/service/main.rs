@@ -5,6 +5,7 @@
 
 mod allocation;
 mod config;
+mod exclusivity;
 mod hardware;
 mod health;
 mod kubelet;

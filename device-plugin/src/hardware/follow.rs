@@ -4,6 +4,9 @@
 //! event tells of is looked for once a second: files in `/proc` ([`super::proc`]), GPUs in trouble, and GPUs that report no
 //! events. The thread itself never waits for a GPU: looks run on the GPUs' own threads and come back as messages.
 
+mod driver;
+mod look;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,26 +14,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use nvml::{Error, Event, EventKind, EventMask, EventWatch, Session};
+use nvml::{Error, Event, EventKind, EventWatch, Session};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::inventory::{Cause, Inventory, KnownGpu, Observation};
+use super::inventory::{Inventory, KnownGpu, Observation};
 use super::looks::Looks;
-use super::proc;
 use super::topology::{Of, Readings};
-use super::{BACKLOG, describe};
+use driver::Mending;
 
 /// How often that is looked for of which no event tells. With the look that follows, a change shows within two seconds.
 const TICK: Duration = Duration::from_secs(1);
 
 /// How long a first inventory waits for GPUs that are slow to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// How long the events of a GPU must be unreadable before the driver is opened anew, which interrupts the events of all.
-const BLIND: Duration = Duration::from_secs(3);
-
-/// First and longest pause between two openings that were to mend something.
-const MEND: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(300));
 
 /// What the thread hears.
 #[derive(Debug)]
@@ -72,12 +68,6 @@ struct Open {
 struct Shown {
     version: Option<String>,
     boards: Option<BTreeSet<String>>,
-}
-
-/// Openings of the driver that were to mend something.
-struct Mending {
-    pause: Duration,
-    next: Instant,
 }
 
 /// See the module's words.
@@ -126,10 +116,7 @@ impl Follower {
             paused: None,
             shown: Shown::default(),
             blind: BTreeMap::new(),
-            mending: Mending {
-                pause: MEND.0,
-                next: Instant::now(),
-            },
+            mending: Mending::new(Instant::now()),
             readings: Readings::default(),
         }
     }
@@ -188,227 +175,6 @@ impl Follower {
             // Ends the loop that calls this.
             Message::Stop => {}
         }
-    }
-
-    // Once a second.
-
-    fn tick(&mut self, now: Instant) {
-        if self.paused.is_some_and(|until| until <= now) {
-            tracing::warn!("the GPUs were left alone for long enough; taking them up again");
-            self.resume();
-        }
-        if self.paused.is_some() {
-            return;
-        }
-        // It may be loaded again before anybody noticed that it was gone.
-        let version = proc::version(&self.root);
-        let came = version.is_some() && version != self.shown.version;
-        self.shown.version = version;
-        let driver = if came {
-            self.session.attempt()
-        } else {
-            self.session.driver()
-        };
-        match driver {
-            Ok(driver) => {
-                let generation = driver.generation();
-                if self.open.as_ref().map(|open| open.generation) != Some(generation) {
-                    self.opened(driver, generation, now);
-                }
-            }
-            Err(error) => self.gone(error),
-        }
-        self.search(now);
-        self.mend(now);
-    }
-
-    /// The driver is open for the first time, or anew.
-    fn opened(&mut self, driver: nvml::Driver, generation: u64, now: Instant) {
-        self.shown.boards = proc::boards(&self.root);
-        let asked = driver
-            .versions()
-            .and_then(|versions| Ok((versions, driver.count()?)));
-        let (versions, count) = match asked {
-            Ok(asked) => asked,
-            Err(error) => return self.gone(error),
-        };
-        self.inventory.observe(Observation::Driver {
-            version: versions.driver,
-            generation,
-        });
-        self.open = Some(Open {
-            looks: Looks::new(count, now),
-            driver,
-            generation,
-            was_complete: false,
-            since: now,
-        });
-        self.watch_events();
-    }
-
-    /// Begins to watch. A watch goes on through restarts and resets.
-    fn watch_events(&mut self) {
-        let Some(open) = self.open.as_ref().filter(|_| self.watch.is_none()) else {
-            return;
-        };
-        let messages = self.messages.clone();
-        let waiting = Arc::clone(&self.waiting);
-        let watch = open.driver.watch_with(EventMask::ALL, move |event| {
-            if waiting.fetch_add(1, Ordering::AcqRel) >= BACKLOG {
-                waiting.fetch_sub(1, Ordering::AcqRel);
-                return false;
-            }
-            // Nobody listens when the thread has ended.
-            let _ = messages.send(Message::Event(event));
-            true
-        });
-        match watch {
-            Ok(watch) => self.watch = Some(watch),
-            Err(error) => tracing::debug!(%error, "cannot watch for driver events yet"),
-        }
-    }
-
-    fn gone(&mut self, error: Error) {
-        self.open = None;
-        self.blind.clear();
-        self.inventory.observe(Observation::DriverGone(error));
-    }
-
-    /// Looks for what no event tells of.
-    fn search(&mut self, now: Instant) {
-        self.watch_events();
-        let Some(open) = &mut self.open else { return };
-        for index in open.looks.awaited() {
-            if let Err(error) = open.driver.gpu(index).check() {
-                open.looks.hangs(index);
-                let answer = Err(error);
-                self.inventory.observe(Observation::Gpu { index, answer });
-            }
-        }
-        for index in self.blind.keys() {
-            open.looks.want_now(*index, now);
-        }
-        for known in self.inventory.gpus() {
-            let index = known.gpu.index;
-            if known.trouble.is_some() {
-                open.looks.want_now(index, now);
-            }
-            if !known.mig_capable {
-                continue;
-            }
-            // Compared with what the last look saw: between two ticks instances can come, be seen, and go. Where that is
-            // hidden, only the driver can tell.
-            let shown = known
-                .gpu
-                .minor
-                .and_then(|minor| proc::instances(&self.root, minor));
-            let mig = known.gpu.mig.iter();
-            let seen = mig.map(|device| (device.gpu_instance, device.compute_instance));
-            if shown != Some(seen.collect()) {
-                open.looks.want_now(index, now);
-            }
-        }
-        for (index, _) in self.inventory.unknown() {
-            open.looks.want_now(index, now);
-        }
-    }
-
-    /// Opens the driver anew where that is what helps: boards came or went, which an open library does not notice, or the
-    /// events of a GPU cannot be read.
-    fn mend(&mut self, now: Instant) {
-        let Some(open) = self.open.as_ref().filter(|_| now >= self.mending.next) else {
-            return;
-        };
-        let boards = proc::boards(&self.root);
-        let moved = boards.is_some() && boards != self.shown.boards;
-        let is_blind = |since: &&Instant| now.saturating_duration_since(**since) >= BLIND;
-        let blind = self.blind.values().flatten().any(|since| is_blind(&since));
-        if !moved && !blind {
-            // Long quiet, so what comes next is another matter.
-            if now >= self.mending.next + MEND.1 {
-                self.mending.pause = MEND.0;
-            }
-            return;
-        }
-        self.mending = Mending {
-            pause: (self.mending.pause * 2).min(MEND.1),
-            next: now + self.mending.pause,
-        };
-        tracing::info!(
-            "opening the driver anew: {}",
-            if moved {
-                "GPUs were added or removed"
-            } else {
-                "driver events cannot be read"
-            }
-        );
-        // Those that still fail begin to count again.
-        for since in self.blind.values_mut().flatten() {
-            *since = now;
-        }
-        match open.driver.reopen() {
-            Ok(()) => {
-                let (driver, generation) = (open.driver.clone(), open.driver.generation());
-                self.opened(driver, generation, now);
-            }
-            // A call that hangs: the library stays open, and the next attempt is later.
-            Err(error) if error.is_hung() => tracing::warn!("{error}"),
-            Err(error) => self.gone(error),
-        }
-    }
-
-    // Looks.
-
-    fn look(&mut self, now: Instant) {
-        let Some(open) = &mut self.open else { return };
-        let mut failures = Vec::new();
-        for index in open.looks.due(now) {
-            let generation = open.generation;
-            let messages = self.messages.clone();
-            let begun = open.driver.gpu(index).spawn(describe, move |answer| {
-                // Nobody listens when the thread has ended.
-                let _ = messages.send(Message::Answer {
-                    generation,
-                    index,
-                    answer,
-                });
-            });
-            if let Err(error) = begun {
-                failures.push((generation, index, error));
-            }
-        }
-        for (generation, index, error) in failures {
-            self.answered(generation, index, Err(error));
-        }
-    }
-
-    fn answered(&mut self, generation: u64, index: u32, answer: Result<Option<KnownGpu>, Error>) {
-        let Some(open) = self
-            .open
-            .as_mut()
-            .filter(|open| open.generation == generation)
-        else {
-            return;
-        };
-        let uuid = answer.as_ref().ok().and_then(Option::as_ref);
-        let uuid = uuid.map(|known| known.gpu.uuid.clone());
-        if let (Some(uuid), Some(watch)) = (&uuid, &self.watch) {
-            let was_lost = self
-                .inventory
-                .gpu(uuid)
-                .and_then(|known| known.trouble.as_ref())
-                .is_some_and(|trouble| trouble.cause != Cause::DriverGone);
-            if was_lost {
-                watch.retry(index);
-            }
-        }
-        open.looks.answered(index, uuid);
-        if let Err(error) = &answer
-            && open.driver.is_gone()
-        {
-            return self.gone(error.clone());
-        }
-        self.inventory.observe(Observation::Gpu { index, answer });
     }
 
     // Events.

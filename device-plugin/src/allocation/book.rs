@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use configuration::plugin::ResourceName;
-use gpu::ledger::{Conflict, Holder, Knowledge, Ledger, Owner, Wanted};
+use gpu::ledger::{Conflict, Holder, Knowledge, Ledger, Listed, Owner, Wanted};
 use kubelet::holdings::{Holdings, List, Pace};
 use kubelet::pod_resources::Limits;
 use kubelet::{Error, Paths};
@@ -40,6 +40,8 @@ pub struct Book {
 struct Node {
     gpus: Arc<[Gpu]>,
     last: Option<List>,
+    /// Whether containers have GPUs through claims.
+    claims: bool,
     failed: Option<Instant>,
 }
 
@@ -61,7 +63,7 @@ impl Book {
     pub fn know(&self, gpus: &[Gpu]) {
         let mut node = lock(&self.node);
         node.gpus = gpus.into();
-        self.reconcile(&node);
+        self.reconcile(&mut node);
     }
 
     /// Follows the kubelet's lists until `shutdown`.
@@ -88,7 +90,7 @@ impl Book {
             lock(&self.ledger).grant(&owner, &wanted, knowledge, now)
         };
         let mut fresh = false;
-        if !self.holdings.is_current() || self.dra.is_dir() {
+        if !self.holdings.is_current() || self.has_dra_driver() {
             fresh = self.ask().await;
             if !fresh {
                 grant(Knowledge::Stale)?;
@@ -139,6 +141,11 @@ impl Book {
             .collect()
     }
 
+    /// Whether a DRA driver gives out the same GPUs, as far as can be seen: the kubelet's folder may not be mounted.
+    fn has_dra_driver(&self) -> bool {
+        lock(&self.node).claims || self.dra.is_dir()
+    }
+
     /// Asks the kubelet what containers hold; whether it said.
     async fn ask(&self) -> bool {
         let rests = |failed: Instant| failed.elapsed() < REST;
@@ -168,13 +175,15 @@ impl Book {
         {
             node.last = Some(list);
             node.failed = None;
-            self.reconcile(&node);
+            self.reconcile(&mut node);
         }
     }
 
-    fn reconcile(&self, node: &Node) {
+    fn reconcile(&self, node: &mut Node) {
         let Some(last) = &node.last else { return };
         let held = listed(&last.pods, &node.gpus);
+        let is_claim = |one: &Listed| matches!(one.owner, Owner::Claim { .. });
+        node.claims = held.iter().any(is_claim);
         lock(&self.ledger).reconcile(held, |uuid| place(&node.gpus, uuid), last.asked);
     }
 }

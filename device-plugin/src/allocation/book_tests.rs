@@ -166,6 +166,37 @@ async fn a_dra_driver_in_another_process_is_reckoned_with() {
     assert_eq!(holders(), 2);
 }
 
+/// Its folder may not be mounted; then claims in a list give it away.
+#[tokio::test]
+async fn claims_give_a_dra_driver_away() {
+    use kubelet::pod_resources::{
+        ClaimResource, ContainerResources, DynamicResource, PodResources,
+    };
+    let node = node();
+    assert!(!node.book.has_dra_driver());
+    let claim = ClaimResource {
+        driver_name: "gpu.nvidia.com".to_owned(),
+        device_name: "gpu-1".to_owned(),
+        ..ClaimResource::default()
+    };
+    let container = ContainerResources {
+        dynamic_resources: vec![DynamicResource {
+            claim_resources: vec![claim],
+            ..DynamicResource::default()
+        }],
+        ..ContainerResources::default()
+    };
+    let pod = PodResources {
+        containers: vec![container],
+        ..PodResources::default()
+    };
+    node.book.take(kubelet::holdings::List {
+        asked: Instant::now(),
+        pods: vec![pod],
+    });
+    assert!(node.book.has_dra_driver());
+}
+
 #[tokio::test]
 async fn lists_are_followed_and_gpus_may_come_later() {
     let node = node();

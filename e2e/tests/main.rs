@@ -7,6 +7,7 @@
 
 mod chart;
 mod cluster_life;
+mod device_plugin;
 mod main_job;
 mod permissions;
 mod readme;

@@ -40,18 +40,19 @@ async fn a_label_cuts_the_gpus_and_everything_shows_it() {
 
             feature_file_says(&lathe, "nvidia.com/mig-1g.10gb.count=16").await;
 
-            metrics_say(&lathe, |page| {
-                BALANCED.iter().all(|(profile, count)| {
-                    let label = format!("GPU_I_PROFILE=\"{profile}\"");
-                    page.lines()
-                        .filter(|line| {
-                            line.starts_with("DCGM_FI_DEV_FB_USED{") && line.contains(&label)
-                        })
-                        .count()
-                        == *count
+            lathe
+                .metrics_say(|page| {
+                    BALANCED.iter().all(|(profile, count)| {
+                        let label = format!("GPU_I_PROFILE=\"{profile}\"");
+                        page.lines()
+                            .filter(|line| {
+                                line.starts_with("DCGM_FI_DEV_FB_USED{") && line.contains(&label)
+                            })
+                            .count()
+                            == *count
+                    })
                 })
-            })
-            .await;
+                .await;
 
             lathe.ask_for("all-disabled").await;
             lathe.state_is("pending").await;
@@ -159,7 +160,9 @@ async fn promtool_reads_the_page() {
         |lathe| async move {
             lathe.ask_for("all-1g.10gb").await;
             lathe.state_is("success").await;
-            metrics_say(&lathe, |page| page.contains("GPU_I_PROFILE")).await;
+            lathe
+                .metrics_say(|page| page.contains("GPU_I_PROFILE"))
+                .await;
             let page = lathe.metrics().await;
             let output = outcome("promtool", &["check", "metrics"], &page).await;
             let complaints = String::from_utf8(output.stderr).unwrap();
@@ -193,18 +196,6 @@ async fn feature_file_says(lathe: &Installed, line: &str) {
         }
         assert!(began.elapsed() < LIMIT, "{line} is not in:\n{text}");
         tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-}
-
-async fn metrics_say(lathe: &Installed, fits: impl Fn(&str) -> bool) {
-    let began = Instant::now();
-    loop {
-        let page = lathe.metrics().await;
-        if fits(&page) {
-            return;
-        }
-        assert!(began.elapsed() < LIMIT, "{page}");
-        tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 

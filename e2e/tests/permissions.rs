@@ -1,25 +1,29 @@
-//! What the MIG manager's account may do, tried with its own token: its own node, and nothing else.
+//! What the accounts of parts may do, tried with their own tokens: their own node, and nothing else.
 
-use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use sim_nvml::model::latency::Latency;
 
 use crate::support::cluster::cluster;
-use crate::support::install::{Installed, with_lathe};
+use crate::support::host::host;
+use crate::support::install::{Installed, with_device_plugin, with_lathe};
 use crate::support::tools::kubectl;
 
-/// A client with the account's token, bound to the pod as the pod's own is.
-async fn as_manager(lathe: &Installed) -> Client {
+const MANAGER: &str = "nvidia-mig-manager";
+const PLUGIN: &str = "nvidia-device-plugin-daemonset";
+
+/// A client with a part's token, bound to the pod as the pod's own is. A part's pods are labelled with its account's name.
+async fn as_account(lathe: &Installed, account: &str) -> Client {
     let pods: Api<Pod> = Api::namespaced(lathe.cluster.client.clone(), &lathe.namespace);
-    let of_manager = ListParams::default().labels("app=nvidia-mig-manager");
-    let list = pods.list(&of_manager).await.unwrap();
+    let of_part = ListParams::default().labels(&format!("app={account}"));
+    let list = pods.list(&of_part).await.unwrap();
     let pod = list.items[0].metadata.name.as_deref().unwrap();
     let token = kubectl(&[
         "create",
         "token",
-        "nvidia-mig-manager",
+        account,
         "--bound-object-kind=Pod",
         &format!("--bound-object-name={pod}"),
         &format!("--namespace={}", lathe.namespace),
@@ -39,21 +43,41 @@ fn forbidden<T: std::fmt::Debug>(answer: Result<T, kube::Error>) -> String {
     }
 }
 
+/// The same, as soon as the policy is in force: that takes a moment from its creation.
+async fn forbidden_in_time<T: std::fmt::Debug>(
+    attempt: impl AsyncFn() -> Result<T, kube::Error>,
+) -> String {
+    let mut said = attempt().await;
+    for _ in 0..100 {
+        if said.is_err() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        said = attempt().await;
+    }
+    forbidden(said)
+}
+
+/// A Node that no kubelet stands behind; who makes it removes it.
+async fn other_node(lathe: &Installed) -> String {
+    let name = format!("{}-other", lathe.namespace);
+    let object: Node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+    lathe
+        .nodes()
+        .create(&PostParams::default(), &object)
+        .await
+        .unwrap();
+    name
+}
+
 #[tokio::test]
 async fn the_manager_may_write_its_own_node_alone() {
     let Some(cluster) = cluster().await else {
         return;
     };
     with_lathe(&cluster, "a30x4", Latency::default(), |lathe| async move {
-        let other = format!("{}-other", lathe.namespace);
-        let object: Node = serde_json::from_value(json!({"metadata": {"name": other}})).unwrap();
-        lathe
-            .nodes()
-            .create(&PostParams::default(), &object)
-            .await
-            .unwrap();
-
-        let client = as_manager(&lathe).await;
+        let other = other_node(&lathe).await;
+        let client = as_account(&lathe, MANAGER).await;
         let nodes: Api<Node> = Api::all(client.clone());
         let patch = |value: Value| json!({"metadata": {"annotations": {"lathe.test/x": value}}});
         let write = async |name: &str, value: Value| {
@@ -62,16 +86,7 @@ async fn the_manager_may_write_its_own_node_alone() {
                 .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await
         };
-        // A policy takes a moment from its creation to its first effect.
-        let mut said = write(&other, json!("1")).await;
-        for _ in 0..100 {
-            if said.is_err() {
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            said = write(&other, json!("1")).await;
-        }
-        let message = forbidden(said);
+        let message = forbidden_in_time(async || write(&other, json!("1")).await).await;
         assert!(
             message.contains("may write the node that it runs on, and no other"),
             "{message}"
@@ -80,6 +95,72 @@ async fn the_manager_may_write_its_own_node_alone() {
         write(&lathe.node_name, Value::Null).await.unwrap();
 
         forbidden(nodes.delete(&other, &DeleteParams::default()).await);
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &lathe.namespace);
+        forbidden(pods.list(&ListParams::default()).await);
+        let secrets: Api<Secret> = Api::all(client);
+        forbidden(secrets.list(&ListParams::default()).await);
+        lathe
+            .nodes()
+            .delete(&other, &DeleteParams::default())
+            .await
+            .unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_device_plugin_may_read_nodes_and_write_events_and_its_own_nodes_status() {
+    let (Some(cluster), Some(host)) = (cluster().await, host()) else {
+        return;
+    };
+    let values = json!({
+        "migManager": {"enabled": false},
+        "featureDiscovery": {"enabled": false},
+        "dcgmExporter": {"enabled": false},
+        "devicePlugin": {
+            "nodeCondition": true,
+            "config": {"map": {"one": "version: v1\n"}, "watch": true},
+        },
+    });
+    with_device_plugin(&cluster, &host, "a30x4", values, |lathe| async move {
+        let other = other_node(&lathe).await;
+        let client = as_account(&lathe, PLUGIN).await;
+        let nodes: Api<Node> = Api::all(client.clone());
+        let status = async |name: &str| {
+            let patch = json!({"status": {"conditions": [
+                {"type": "LatheTest", "status": "True", "reason": "Test", "message": ""},
+            ]}});
+            nodes
+                .patch_status(name, &PatchParams::default(), &Patch::Strategic(&patch))
+                .await
+        };
+        let message = forbidden_in_time(async || status(&other).await).await;
+        assert!(
+            message.contains("may write the node that it runs on, and no other"),
+            "{message}"
+        );
+        status(&lathe.node_name).await.unwrap();
+        let gone = json!({"status": {"conditions": [{"type": "LatheTest", "$patch": "delete"}]}});
+        nodes
+            .patch_status(
+                &lathe.node_name,
+                &PatchParams::default(),
+                &Patch::Strategic(&gone),
+            )
+            .await
+            .unwrap();
+        nodes.list(&ListParams::default()).await.unwrap();
+
+        let patch = json!({"metadata": {"annotations": {"lathe.test/x": "1"}}});
+        let params = PatchParams::default();
+        forbidden(
+            nodes
+                .patch(&lathe.node_name, &params, &Patch::Merge(&patch))
+                .await,
+        );
+        let configs: Api<ConfigMap> = Api::namespaced(client.clone(), &lathe.namespace);
+        configs.get(&format!("{PLUGIN}-configs")).await.unwrap();
+        forbidden(configs.list(&ListParams::default()).await);
         let pods: Api<Pod> = Api::namespaced(client.clone(), &lathe.namespace);
         forbidden(pods.list(&ListParams::default()).await);
         let secrets: Api<Secret> = Api::all(client);

@@ -8,59 +8,32 @@
 #[path = "../../kubelet/examples/minimal_dra/driver.rs"]
 mod driver;
 
-use std::path::{Path, PathBuf};
-
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
-use kube::api::{Api, DeleteParams, LogParams, PostParams};
-use kube::runtime::conditions::{is_deleted, is_pod_running};
+use kube::api::{Api, PostParams};
 use kube::runtime::wait::await_condition;
+use kubelet::Folder;
 use kubelet::api::device_plugin::RegisterRequest;
 use kubelet::api::device_plugin::registration_client::RegistrationClient;
 use kubelet::device_plugin::{self, ContainerAllocateResponse, Device, Resource};
 use kubelet::dra::{self, DeviceHealth};
 use kubelet::pod_resources::{Limits, PodResourcesClient};
 use kubelet::registration::Status;
-use kubelet::{Folder, Paths};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
 
-use crate::support::cluster::{Cluster, LIMIT, cluster, skipped, variable};
+use crate::support::cluster::{Cluster, cluster, cluster_alone, skipped, variable};
+use crate::support::host::{Host, host};
 use crate::support::namespace::within;
+use crate::support::pods::{Pods, bounded};
 use crate::support::tools::run;
 use driver::{DEVICE, Minimal, VARIABLE};
 
-/// Where the kubelet and the container runtime are, seen from here.
-struct Host {
-    kubelet: Paths,
-    /// For the kubelet `/var/lib/kubelet/device-plugins`.
-    device_plugins: PathBuf,
-    cdi: PathBuf,
-}
-
-fn host() -> Option<Host> {
-    let (Some(kubelet), Some(cdi)) = (variable("LATHE_E2E_KUBELET"), variable("LATHE_E2E_CDI"))
-    else {
-        skipped("LATHE_E2E_KUBELET and LATHE_E2E_CDI name no folders");
-        return None;
-    };
-    let kubelet = Paths::below(Path::new("/"), Path::new(&kubelet));
-    Some(Host {
-        device_plugins: variable("LATHE_E2E_DEVICE_PLUGINS")
-            .map_or_else(|| kubelet.device_plugins(), PathBuf::from),
-        kubelet,
-        cdi: cdi.into(),
-    })
-}
-
-async fn bounded<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LIMIT, future)
-        .await
-        .unwrap_or_else(|_| panic!("waited {} s for {what}", LIMIT.as_secs()))
-}
+/// The pod that uses the device.
+const USER: &str = "user";
 
 /// A plugin that runs.
 struct Running {
@@ -101,7 +74,7 @@ async fn a_dra_driver_registers_and_its_device_reaches_the_container() {
         };
         let mut plugin = serve(&host, &driver).await;
         plugin.is_registered().await;
-        // A restart of the kubelet deletes the node's slices; that other test may happen at any time.
+        // Whoever restarts the kubelet meanwhile makes it delete the node's slices.
         let publisher = tokio::spawn(keep_published(driver.clone(), plugin.status.clone()));
 
         make(
@@ -121,20 +94,20 @@ async fn a_dra_driver_registers_and_its_device_reaches_the_container() {
             .create(&PostParams::default(), &from(claim))
             .await
             .unwrap();
-        let pod = start(
-            &cluster,
-            &namespace,
+        let user = Pods::new(&cluster.client, &namespace);
+        user.ask_for(
+            USER,
             json!({"resourceClaims": [{"name": "device", "resourceClaimName": "one"}]}),
             json!({"claims": [{"name": "device"}]}),
         )
         .await;
 
-        assert_eq!(environment(&cluster, &pod).await[VARIABLE], DEVICE);
+        assert_eq!(user.view(USER).await.environment[VARIABLE], DEVICE);
 
         // The kubelet knows who has the device, and shows that it is well.
         let resources = PodResourcesClient::new(&host.kubelet.pod_resources(), Limits::default())
             .unwrap()
-            .get(&namespace, "user")
+            .get(&namespace, USER)
             .await
             .unwrap()
             .unwrap();
@@ -150,14 +123,11 @@ async fn a_dra_driver_registers_and_its_device_reaches_the_container() {
             })
         };
         let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
-        bounded(
-            "the device's health",
-            await_condition(pods, "user", healthy),
-        )
-        .await
-        .unwrap();
+        bounded("the device's health", await_condition(pods, USER, healthy))
+            .await
+            .unwrap();
 
-        delete(&cluster, &pod).await;
+        user.delete(USER).await;
         let specs = std::fs::read_dir(&host.cdi).unwrap();
         let left: Vec<_> = specs
             .map(|entry| entry.unwrap().file_name())
@@ -173,7 +143,8 @@ async fn a_dra_driver_registers_and_its_device_reaches_the_container() {
 
 #[tokio::test]
 async fn a_kubelet_that_is_restarted_finds_the_plugins_again() {
-    let (Some(cluster), Some(host)) = (cluster().await, host()) else {
+    // A pod that is admitted before its plugin is back would fail, whosever it is.
+    let (Some(cluster), Some(host)) = (cluster_alone().await, host()) else {
         return;
     };
     let Some(restart) = variable("LATHE_E2E_RESTART_KUBELET") else {
@@ -219,14 +190,9 @@ async fn a_device_plugin_registers_and_its_devices_reach_containers() {
         // One of two is healthy.
         allocatable_is(&cluster, &namespace, "1").await;
         let resource = thing(&namespace);
-        let pod = start(
-            &cluster,
-            &namespace,
-            json!({}),
-            json!({"limits": {&resource: "1"}}),
-        )
-        .await;
-        assert_eq!(environment(&cluster, &pod).await["THINGS"], "well");
+        let user = Pods::new(&cluster.client, &namespace);
+        user.ask(USER, json!({&resource: "1"})).await;
+        assert_eq!(user.view(USER).await.environment["THINGS"], "well");
 
         let client =
             PodResourcesClient::new(&host.kubelet.pod_resources(), Limits::default()).unwrap();
@@ -247,7 +213,7 @@ async fn a_device_plugin_registers_and_its_devices_reach_containers() {
         );
         assert_eq!(client.get(&namespace, "nobody").await.unwrap(), None);
 
-        delete(&cluster, &pod).await;
+        user.delete(USER).await;
         plugin.end().await;
         allocatable_is(&cluster, &namespace, "0").await;
     })
@@ -421,60 +387,4 @@ async fn make(cluster: &Cluster, name: &str, class: DeviceClass) {
 
 fn from<T: k8s_openapi::serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
-}
-
-/// Starts the pod `user` in `namespace` with one container, and waits until it runs.
-async fn start(cluster: &Cluster, namespace: &str, pod: Value, resources: Value) -> Pod {
-    let image = variable("LATHE_E2E_WORKLOAD_IMAGE")
-        .unwrap_or_else(|| "localhost/lathe-e2e/workload:1".to_owned());
-    let mut spec = json!({
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 1,
-        "containers": [{
-            "name": "main",
-            "image": image,
-            "imagePullPolicy": "IfNotPresent",
-            "resources": resources,
-        }],
-    });
-    for (key, value) in pod.as_object().unwrap() {
-        spec[key] = value.clone();
-    }
-    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), namespace);
-    let pod = json!({"metadata": {"name": "user"}, "spec": spec});
-    pods.create(&PostParams::default(), &from(pod))
-        .await
-        .unwrap();
-    let running = await_condition(pods.clone(), "user", is_pod_running());
-    bounded("the pod to run", running).await.unwrap();
-    pods.get("user").await.unwrap()
-}
-
-/// The environment that the pod's container prints.
-async fn environment(cluster: &Cluster, pod: &Pod) -> Value {
-    let namespace = pod.metadata.namespace.as_deref().unwrap();
-    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), namespace);
-    let printed = async {
-        loop {
-            let log = pods.logs("user", &LogParams::default()).await.unwrap();
-            if let Some((line, _)) = log.split_once('\n') {
-                return serde_json::from_str::<Value>(line).unwrap()["environment"].clone();
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        }
-    };
-    bounded("what the container prints", printed).await
-}
-
-async fn delete(cluster: &Cluster, pod: &Pod) {
-    let namespace = pod.metadata.namespace.as_deref().unwrap();
-    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), namespace);
-    pods.delete("user", &DeleteParams::default()).await.unwrap();
-    let uid = pod.metadata.uid.as_deref().unwrap();
-    bounded(
-        "the pod's end",
-        await_condition(pods, "user", is_deleted(uid)),
-    )
-    .await
-    .unwrap();
 }

@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Node;
@@ -15,6 +16,7 @@ use sim_nvml::presets::NodeSpec;
 use tokio::sync::Mutex;
 
 use super::cluster::{Cluster, LIMIT, variable};
+use super::host::Host;
 use super::namespace;
 use super::tools::{kubectl, outcome, run};
 
@@ -23,6 +25,7 @@ static NODE: Mutex<()> = Mutex::const_new(());
 
 pub(crate) const CONFIG_LABEL: &str = "nvidia.com/mig.config";
 pub(crate) const STATE_LABEL: &str = "nvidia.com/mig.config.state";
+pub(crate) const PLUGIN_LABEL: &str = "nvidia.com/device-plugin.config";
 
 /// Where the API keeps Events about objects that are in no namespace.
 const EVENTS_NAMESPACE: &str = "default";
@@ -40,10 +43,61 @@ pub(crate) struct Installed {
 
 /// Installs the chart on a simulated node of this preset, runs `test`, and removes everything again. What the pods said
 /// is printed when the test fails.
+///
+/// The device plugin is not among the parts: the node's kubelet is everybody's. See [`with_device_plugin`].
 pub(crate) async fn with_lathe<F>(
     cluster: &Cluster,
     preset: &str,
     latency: Latency,
+    test: impl FnOnce(std::sync::Arc<Installed>) -> F,
+) where
+    F: Future<Output = ()>,
+{
+    let without =
+        json!({"devicePlugin": {"enabled": false}, "dcgmExporter": {"kubernetes": false}});
+    with_values(cluster, preset, latency, &without, test).await;
+}
+
+/// The same with the device plugin, which serves the node's kubelet and container runtime. `values` are added to the
+/// chart's.
+pub(crate) async fn with_device_plugin<F>(
+    cluster: &Cluster,
+    host: &Host,
+    preset: &str,
+    values: Value,
+    test: impl FnOnce(std::sync::Arc<Installed>) -> F,
+) where
+    F: Future<Output = ()>,
+{
+    let mut all = json!({
+        "kubeletRoot": host.kubelet_root,
+        "devicePlugin": {
+            "devicePluginsDir": host.device_plugins,
+            "cdi": {"dir": host.cdi},
+            "readOnlyNodeRoot": false,
+        },
+    });
+    merge(&mut all, values);
+    with_values(cluster, preset, Latency::default(), &all, test).await;
+}
+
+/// Puts `more` over `all`, object by object.
+fn merge(all: &mut Value, more: Value) {
+    match (all, more) {
+        (Value::Object(all), Value::Object(more)) => {
+            for (key, value) in more {
+                merge(all.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (all, more) => *all = more,
+    }
+}
+
+async fn with_values<F>(
+    cluster: &Cluster,
+    preset: &str,
+    latency: Latency,
+    values: &Value,
     test: impl FnOnce(std::sync::Arc<Installed>) -> F,
 ) where
     F: Future<Output = ()>,
@@ -62,7 +116,7 @@ pub(crate) async fn with_lathe<F>(
         });
         installed.forget().await;
         let outcome = AssertUnwindSafe(async {
-            installed.helm_install(&root).await;
+            installed.helm_install(&root, values.clone()).await;
             test(installed.clone()).await;
         })
         .catch_unwind()
@@ -101,20 +155,21 @@ pub(crate) fn repository() -> PathBuf {
 }
 
 impl Installed {
-    async fn helm_install(&self, root: &Path) {
+    async fn helm_install(&self, root: &Path, more: Value) {
         let image = variable("LATHE_E2E_IMAGE")
             .unwrap_or_else(|| format!("localhost/lathe:{}", env!("CARGO_PKG_VERSION")));
         let (repository, tag) = image.rsplit_once(':').expect("the image has a tag");
-        let values = json!({
+        let mut values = json!({
             "image": {"repository": repository, "tag": tag, "pullPolicy": "IfNotPresent"},
             "nodeRoot": root,
             // A folder for tests need not lie on a shared mount.
             "mountPropagation": "None",
-            "logLevel": "debug",
+            // What Lathe says, without its libraries.
+            "logLevel": "info,mig_manager=debug,device_plugin=debug,dcgm_exporter=debug,nvml=debug",
             "nodeSelector": {"kubernetes.io/hostname": self.node_name},
-            "devicePlugin": {"enabled": false},
-            "dcgmExporter": {"collectInterval": 1000, "readOnlyNodeRoot": false, "kubernetes": false},
+            "dcgmExporter": {"collectInterval": 1000, "readOnlyNodeRoot": false},
         });
+        merge(&mut values, more);
         let chart = chart();
         run(
             "helm",
@@ -153,7 +208,9 @@ impl Installed {
 
     /// Removes what an installation left at the node: labels and Events.
     async fn forget(&self) {
-        let labels = json!({"metadata": {"labels": {CONFIG_LABEL: null, STATE_LABEL: null}}});
+        let labels = json!({"metadata": {"labels": {
+            CONFIG_LABEL: null, STATE_LABEL: null, PLUGIN_LABEL: null,
+        }}});
         self.patch_node(&labels).await;
         let events: Api<Event> = Api::namespaced(self.cluster.client.clone(), EVENTS_NAMESPACE);
         for event in self.events().await {
@@ -169,7 +226,8 @@ impl Installed {
         let about = format!("regarding.kind=Node,regarding.name={}", self.node_name);
         let list = events.list(&ListParams::default().fields(&about)).await;
         let mut found = list.unwrap().items;
-        found.retain(|event| event.reporting_controller.as_deref() == Some("lathe-mig-manager"));
+        let ours = |name: &String| name.starts_with("lathe-");
+        found.retain(|event| event.reporting_controller.as_ref().is_some_and(ours));
         found
     }
 
@@ -194,6 +252,44 @@ impl Installed {
             .await;
     }
 
+    /// Asks for a MIG layout and waits until the GPUs have it.
+    pub(crate) async fn cut(&self, config: &str) {
+        self.ask_for(config).await;
+        // What an earlier request came to may still be there.
+        self.state_is("pending").await;
+        self.state_is("success").await;
+    }
+
+    /// Chooses a configuration of the device plugin.
+    pub(crate) async fn configure(&self, name: &str) {
+        self.patch_node(&json!({"metadata": {"labels": {PLUGIN_LABEL: name}}}))
+            .await;
+    }
+
+    /// Waits until the node has so many allocatable devices of each of these resources; returns how long that took.
+    pub(crate) async fn allocatable_is(&self, wanted: &[(&str, usize)]) -> Duration {
+        let began = Instant::now();
+        let owned: Vec<(String, String)> = wanted
+            .iter()
+            .map(|(name, count)| (format!("nvidia.com/{name}"), count.to_string()))
+            .collect();
+        let holds = move |node: Option<&Node>| {
+            let status = node.and_then(|node| node.status.as_ref());
+            let allocatable = status.and_then(|status| status.allocatable.as_ref());
+            owned.iter().all(|(name, count)| {
+                let found = allocatable.and_then(|all| all.get(name));
+                found.map_or("0", |quantity| quantity.0.as_str()) == count
+            })
+        };
+        let reached = await_condition(self.nodes(), &self.node_name, holds);
+        if tokio::time::timeout(LIMIT, reached).await.is_err() {
+            let node = self.nodes().get(&self.node_name).await.unwrap();
+            let found = node.status.and_then(|status| status.allocatable);
+            panic!("{wanted:?} wanted, {found:?} found");
+        }
+        began.elapsed()
+    }
+
     /// Waits until the state label has this value.
     pub(crate) async fn state_is(&self, state: &'static str) {
         let has = move |node: Option<&Node>| {
@@ -216,6 +312,19 @@ impl Installed {
             self.namespace
         );
         kubectl(&["get", "--raw", &path]).await
+    }
+
+    /// Waits until the page fits.
+    pub(crate) async fn metrics_say(&self, fits: impl Fn(&str) -> bool) {
+        let began = Instant::now();
+        loop {
+            let page = self.metrics().await;
+            if fits(&page) {
+                return;
+            }
+            assert!(began.elapsed() < LIMIT, "{page}");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
     }
 
     /// For who looks for the reason of a failed test.

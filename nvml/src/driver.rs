@@ -272,6 +272,14 @@ impl Driver {
     /// # Errors
     /// [`Error::NoSuchGpu`]; or the driver is gone, or hangs.
     pub fn find(&self, uuid: &str) -> Result<Gpu, Error> {
+        // Where it was last, and nobody else: another GPU may hang.
+        if let Some(gpu) = self.last_place(uuid) {
+            match gpu.run(|device| Ok(device.uuid().to_owned())) {
+                Ok(found) if found == uuid => return Ok(gpu),
+                Err(error) if error.is_hung() => return Err(error),
+                Ok(_) | Err(_) => {}
+            }
+        }
         let found = self.for_each_gpu(|device| Ok(device.uuid().to_owned()))?;
         found
             .iter()
@@ -280,6 +288,15 @@ impl Driver {
             .ok_or_else(|| Error::NoSuchGpu {
                 wanted: uuid.to_owned(),
             })
+    }
+
+    /// Where a GPU was when it last answered.
+    fn last_place(&self, uuid: &str) -> Option<Gpu> {
+        let lanes = lock(&self.inner.lanes);
+        let seen = |lane: &Arc<Lane>| lane.progress().gpu().and_then(|gpu| gpu.uuid);
+        let mut lanes = lanes.iter();
+        let place = lanes.find(|(_, lane)| seen(lane).as_deref() == Some(uuid));
+        place.map(|(index, _)| self.gpu(*index))
     }
 
     /// Does the same on every GPU at once, each on its own thread, and waits for all. A GPU that fails or hangs has its

@@ -47,6 +47,35 @@ fn a_call_that_hangs_costs_only_its_gpu() {
 }
 
 #[test]
+fn a_gpu_is_found_while_another_hangs() {
+    let node = Node::of("h100-sxm5-80gb", 2);
+    // Its call timeout is longer than this test is patient.
+    let driver = node.open();
+    let state = node.sim.state().unwrap();
+    let uuids: Vec<String> = state.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
+    for (index, uuid) in (0..).zip(&uuids) {
+        assert_eq!(driver.find(uuid).unwrap().index(), index);
+    }
+    let fault = hang(&node, "nvmlDeviceGetSerial", Some(0));
+    let (entered, inside) = std::sync::mpsc::channel();
+    let begun = driver.gpu(0).spawn(
+        move |device| {
+            entered.send(()).unwrap();
+            device.info()
+        },
+        |_| {},
+    );
+    begun.unwrap();
+    inside.recv().unwrap();
+    let (found, answer) = std::sync::mpsc::channel();
+    let (seeker, wanted) = (driver.clone(), uuids[1].clone());
+    std::thread::spawn(move || found.send(seeker.find(&wanted).map(|gpu| gpu.index())));
+    let answer = answer.recv_timeout(Duration::from_secs(20));
+    node.sim.clear(fault).unwrap();
+    assert_eq!(answer.expect("nobody waits for GPU 0"), Ok(1));
+}
+
+#[test]
 fn a_batch_that_hung_goes_no_further() {
     let node = Node::of("h100-sxm5-80gb", 1);
     let driver = Driver::open(&Options {

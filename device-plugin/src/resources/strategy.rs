@@ -20,6 +20,15 @@ pub(super) fn named<'a>(
 ) -> Vec<Named<'a>> {
     let offered = |candidate: &Candidate<'_>| rules.devices.offers(candidate);
     let mut all = Vec::new();
+    let has = |gpu: &Gpu| {
+        let mut mig = gpu.mig.iter();
+        offered(&gpu.candidate()) || mig.any(|device| offered(&gpu.mig_candidate(device)))
+    };
+    if !gpus.is_empty() && !gpus.iter().any(has) {
+        // One GPU left out is what was asked for; all of them is more likely a slip.
+        warnings.push(Warning::AllLeftOut { gpus: gpus.len() });
+        return all;
+    }
     if rules.strategy == MigStrategy::Single {
         let reason = single(gpus, rules);
         if let Some(reason) = reason {

@@ -238,12 +238,22 @@ fn no_list_longer_than_the_kubelet_takes() {
 #[case("{exclude: ['1:0']}", Mixed, "gpu: GPU-0 GPU-2")]
 #[case("{include: ['0000:02:00.0']}", Mixed, "mig-1g.5gb: MIG-1-0")]
 #[case("{include: ['*A100*']}", Mixed, "gpu: GPU-0\nmig-1g.5gb: MIG-1-0")]
-#[case("{exclude: ['*']}", Mixed, "")]
 // Without the plain GPUs, strategy single becomes possible.
 #[case("{include: [1]}", Single, "gpu: MIG-1-0")]
 fn filters(#[case] devices: &str, #[case] strategy: MigStrategy, #[case] wanted: &str) {
     let offer = offer("- 1g.5gb -", strategy, &format!("devices: {devices}"));
     assert_eq!((shown(&offer).as_str(), offer.warnings), (wanted, vec![]));
+}
+
+#[rstest]
+#[case("{exclude: ['*']}")]
+#[case("{include: [7]}")]
+fn a_node_of_which_nothing_is_left_is_told_of(#[case] devices: &str) {
+    let offer = offer("- 1g.5gb -", Mixed, &format!("devices: {devices}"));
+    assert_eq!(shown(&offer), "");
+    assert_eq!(offer.warnings, [Warning::AllLeftOut { gpus: 3 }]);
+    let none = resources(&[], &Rules::default());
+    assert_eq!(none, Offer::default(), "a node without GPUs lacks nothing");
 }
 
 #[test]

@@ -8,6 +8,11 @@ use gpu::labels::Invalid;
 /// Something that is not offered as configured; worth an Event, never a reason to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Warning {
+    /// Every GPU is left out by `devices`.
+    AllLeftOut {
+        /// How many the node has.
+        gpus: usize,
+    },
     /// Strategy `single` cannot express the layout: nothing is offered.
     Single(Invalid),
     /// A GPU in MIG mode has no MIG devices, so it offers nothing.
@@ -46,6 +51,10 @@ pub enum Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::AllLeftOut { gpus } => write!(
+                f,
+                "nothing is offered: devices.include and devices.exclude leave out every device of the node's GPUs ({gpus})"
+            ),
             Self::Single(reason) => write!(
                 f,
                 "nothing is offered, because MIG strategy single is not possible: {reason}; cut all GPUs alike or use mixed"

@@ -103,14 +103,21 @@ fn a_gpu_that_is_lost_again_has_to_answer_for_as_long_again() {
 fn a_gpu_that_answers_and_still_wants_a_reset_had_none() {
     let mut bench = Bench::built_in();
     bench.xid(A, 95);
-    bench.fails(1, Code::RESET_REQUIRED);
+    bench.at(6).fails(1, Code::RESET_REQUIRED);
     bench.at(60).answers(gpu(A, 1, &[]));
     let wanted = Readings {
         recovery: Some(Some(RecoveryAction::Reset)),
         ..well()
     };
+    // What it answered before it wanted one counts for nothing.
+    let late = Observation::Looked {
+        gpu: A,
+        asked: bench.zero + Duration::from_secs(5),
+        readings: Some(well()),
+    };
+    assert_eq!(bench.observe(late), [""; 0]);
     assert_eq!(
-        bench.look(A, wanted),
+        bench.at(61).look(A, wanted),
         ["+GPU-a: recoveryAction x1", "-GPU-a: lost x1"]
     );
     assert_eq!(

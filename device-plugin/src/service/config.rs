@@ -11,6 +11,9 @@ use super::prepare::{Places, device_root};
 use super::settings::{Settings, SettingsError};
 use crate::health::{Policy, Xids};
 
+/// NVIDIA's program for CDI hooks, where its container toolkit is installed on the host.
+const HOOK_PROGRAM: &str = "/usr/bin/nvidia-ctk";
+
 /// How the service runs.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -69,10 +72,16 @@ impl Config {
     /// Where the node's files are, and how specs name them. What the container runtime sees as the driver's root is the host's
     /// business, so a configuration may change it; where it is mounted here cannot change.
     pub(super) fn places(&self, settings: &Settings) -> Places {
-        const HOOK_PROGRAM: &str = "/usr/bin/nvidia-ctk";
         let flags = &settings.file.flags;
         let on_host = flags.driver_root.clone().unwrap_or_else(|| "/".into());
         let devices = device_root(&self.driver_root, &self.root);
+        let usual = || {
+            let there = self
+                .root
+                .join(HOOK_PROGRAM.trim_start_matches('/'))
+                .exists();
+            there.then(|| PathBuf::from(HOOK_PROGRAM))
+        };
         Places {
             roots: Roots {
                 node: Root::new(&self.root, "/"),
@@ -80,13 +89,8 @@ impl Config {
                 devices: Root::new(devices, &settings.options.dev_root),
             },
             specs: self.cdi_folder.clone(),
-            hook_program: Some(
-                flags
-                    .plugin
-                    .cdi_hook_path
-                    .clone()
-                    .unwrap_or_else(|| HOOK_PROGRAM.into()),
-            ),
+            // Whoever names a program hears that it is missing; nobody need have the usual one.
+            hook_program: flags.plugin.cdi_hook_path.clone().or_else(usual),
             disabled_hooks: self.disabled_hooks.clone(),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cluster::events::{Event, Recorder, Severity};
 use cluster::node::{Condition, Node, Observed};
@@ -14,6 +15,9 @@ use super::Cluster;
 
 /// What the service is called in Events.
 const CONTROLLER: &str = "lathe-device-plugin";
+
+/// Until a condition is written again that could not be: the client has tried for a minute by then.
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// Where to say things.
 pub(super) struct Reporter {
@@ -116,6 +120,7 @@ async fn write_condition(node: Node, mut wanted: watch::Receiver<Option<Conditio
     let mut written: Option<(Arc<str>, Condition)> = None;
     let mut since = None;
     loop {
+        let mut again = false;
         let condition = wanted.borrow_and_update().clone();
         let uid = seen
             .borrow_and_update()
@@ -135,10 +140,14 @@ async fn write_condition(node: Node, mut wanted: watch::Receiver<Option<Conditio
                     tracing::warn!(%error, "the node gets no condition: allow patch on nodes/status, or turn it off");
                     return;
                 }
-                Err(error) => tracing::warn!(%error, "the node's condition is not written"),
+                Err(error) => {
+                    tracing::warn!(%error, "the node's condition is not written yet");
+                    again = true;
+                }
             }
         }
         tokio::select! {
+            () = tokio::time::sleep(AGAIN), if again => {}
             changed = wanted.changed() => if changed.is_err() { return },
             changed = seen.changed() => if changed.is_err() { return },
         }

@@ -82,3 +82,21 @@ async fn a_driver_may_come_late() {
     rig.node.load_driver().unwrap();
     rig.until("gpu 2").await;
 }
+
+/// A reset takes a layout away without an event, at times so soon that nothing in `/proc` was seen to change.
+#[tokio::test]
+async fn a_layout_that_is_gone_at_once() {
+    let rig = Setup::new()
+        .file("flags: {migStrategy: mixed}")
+        .start()
+        .await;
+    rig.until("gpu 2").await;
+    for _ in 0..4 {
+        rig.cut("{devices: [1], mig-enabled: true, mig-devices: {1g.10gb: 7}}")
+            .await;
+        rig.until_so("the layout", |rig| rig.healthy("mig-1g.10gb").len() == 7)
+            .await;
+        rig.node.reset(1).unwrap();
+        rig.until("gpu 1, mig-1g.10gb 0").await;
+    }
+}

@@ -9,5 +9,8 @@ mod exclusivity;
 mod hardware;
 mod health;
 mod kubelet;
+mod mig_manager;
 mod mps;
+mod random;
 mod rig;
+mod two_processes;

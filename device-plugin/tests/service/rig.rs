@@ -274,7 +274,11 @@ impl Rig {
         let mut devices = self.kubelet().subscribe();
         let reached = devices.wait_for(|devices| held(devices) == wanted);
         if tokio::time::timeout(BOUND, reached).await.is_err() {
-            panic!("never {wanted:?}, but {:?}", self.held());
+            panic!(
+                "never {wanted:?}, but {:?}; events {:#?}",
+                self.held(),
+                self.events()
+            );
         }
     }
 
@@ -331,9 +335,12 @@ impl Rig {
         events.iter().map(line).collect()
     }
 
+    pub(crate) async fn client(&self) -> kube::Client {
+        client(self.server.as_ref().unwrap(), self.folder.path()).await
+    }
+
     pub(crate) async fn patch_labels(&self, labels: Value) {
-        let server = self.server.as_ref().unwrap();
-        let client = client(server, self.folder.path()).await;
+        let client = self.client().await;
         let nodes: kube::Api<k8s_openapi::api::core::v1::Node> = kube::Api::all(client);
         let patch = kube::api::Patch::Merge(json!({ "metadata": { "labels": labels } }));
         nodes

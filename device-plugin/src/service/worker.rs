@@ -356,6 +356,10 @@ impl Worker {
         let warnings = view.warnings.iter().map(ToString::to_string);
         let (reason, action) = ("NotOfferedAsConfigured", "OfferDevices");
         self.reporter.lasting(reason, action, warnings);
+        let caution = settings.options.caution(view.resources.len());
+        let caution = caution.map(str::to_owned);
+        self.reporter
+            .lasting("OneResourcePerContainer", action, caution);
         let lacking = prepared.notes.iter().cloned();
         let trouble = self.preparer.trouble().map(str::to_owned);
         self.reporter

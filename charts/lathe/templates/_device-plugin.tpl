@@ -23,6 +23,94 @@
 {{- printf "%s%s" $prefix (index . 1) | trimSuffix "/" | default "/" -}}
 {{- end -}}
 
+{{/* Where the configurations are, and which of them counts. */}}
+{{- define "lathe.devicePlugin.configFlags" -}}
+{{- $root := index . 0 -}}{{- $config := index . 1 -}}
+{{- $part := $root.Values.devicePlugin -}}
+{{- if $config }}
+{{- if $part.config.watch }}
+- --config-map={{ $root.Release.Namespace }}/{{ $config }}
+{{- else }}
+- --config-file-srcdir=/available-configs
+{{- end }}
+{{- with $part.config.default }}
+- --default-config={{ . }}
+{{- end }}
+{{- with $part.config.fallbackStrategies }}
+- --fallback-strategies={{ join "," . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Lets an account read Nodes, and the ConfigMap with the configurations where it is watched. */}}
+{{- define "lathe.devicePlugin.reads" -}}
+{{- $root := index . 0 -}}{{- $component := index . 1 -}}{{- $account := index . 2 -}}{{- $status := index . 3 -}}
+{{- $name := include "lathe.name" (list $root $component) -}}
+{{- $config := include "lathe.devicePlugin.config" $root -}}
+# It reads its own Node: which configuration the label names, and when the MIG manager is at work.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: {{ printf "%s-%s" $root.Release.Namespace $name }}
+  labels:
+    {{- include "lathe.labels" (list $root $component) | nindent 4 }}
+rules:
+  - apiGroups: [""]
+    resources: [nodes]
+    verbs: [get, list, watch]
+  {{- if $status }}
+  - apiGroups: [""]
+    resources: [nodes/status]
+    verbs: [patch]
+  {{- end }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ printf "%s-%s" $root.Release.Namespace $name }}
+  labels:
+    {{- include "lathe.labels" (list $root $component) | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ printf "%s-%s" $root.Release.Namespace $name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ $account }}
+    namespace: {{ $root.Release.Namespace | quote }}
+{{- if and $config $root.Values.devicePlugin.config.watch }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ $name }}
+  namespace: {{ $root.Release.Namespace | quote }}
+  labels:
+    {{- include "lathe.labels" (list $root $component) | nindent 4 }}
+rules:
+  - apiGroups: [""]
+    resources: [configmaps]
+    resourceNames: [{{ $config }}]
+    verbs: [get, list, watch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ $name }}
+  namespace: {{ $root.Release.Namespace | quote }}
+  labels:
+    {{- include "lathe.labels" (list $root $component) | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ $name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ $account }}
+    namespace: {{ $root.Release.Namespace | quote }}
+{{- end }}
+{{- end -}}
+
 {{/* Flags from values. Those that are empty are not given, so that the configuration files decide. */}}
 {{- define "lathe.devicePlugin.flags" -}}
 {{- $root := index . 0 -}}{{- $config := index . 1 -}}{{- $health := index . 2 -}}
@@ -68,18 +156,8 @@
 {{- if $part.mps.enabled }}
 - --mps-root={{ $part.mps.root }}
 {{- end }}
-{{- if $config }}
-{{- if $part.config.watch }}
-- --config-map={{ $root.Release.Namespace }}/{{ $config }}
-{{- else }}
-- --config-file-srcdir=/available-configs
-{{- end }}
-{{- with $part.config.default }}
-- --default-config={{ . }}
-{{- end }}
-{{- with $part.config.fallbackStrategies }}
-- --fallback-strategies={{ join "," . }}
-{{- end }}
+{{- with include "lathe.devicePlugin.configFlags" (list $root $config) }}
+{{ . | trim }}
 {{- end }}
 {{- if $health }}
 - --health-policy=/health/health.yaml

@@ -20,6 +20,7 @@ use crate::pods;
 use crate::read::{self, GpuReading, Plan, VersionTexts, Wanted};
 use crate::selector::{Ids, NUMBERS_PER_GPU, Selector};
 use crate::state::State;
+use crate::steady;
 use crate::value::Failure;
 
 /// When the second reading follows the first, unless the interval is shorter.
@@ -55,8 +56,8 @@ pub(crate) struct Collector {
     wake: Sender<Wake>,
     /// Ends the event thread, once there is one.
     events: Option<EventStop>,
-    /// Failures of the last collection, which are in the log already.
-    known: Vec<Failure>,
+    /// Failures of the last collection, and whether they are in the log already.
+    known: Vec<(Failure, bool)>,
     driver_was_up: Option<bool>,
     devices_checked: bool,
 }
@@ -197,7 +198,12 @@ impl Collector {
             Arc::clone(&self.selector),
             self.state.clone(),
         );
-        let gpus = driver.for_each_gpu(move |device| {
+        let known: Vec<Failure> = self
+            .known
+            .iter()
+            .map(|(failure, _)| failure.clone())
+            .collect();
+        let gpus = steady::read(driver, &known, move |device| {
             read::read_gpu(
                 device,
                 &plan,
@@ -272,9 +278,9 @@ impl Collector {
             );
             match gpus.get(gpu) {
                 None => true,
-                Some(Ok(gpu)) => place >= gpu.instances.len(),
+                Some(Ok(gpu)) if !gpu.changed => place >= gpu.instances.len(),
                 // What cannot be read may well be there.
-                Some(Err(_)) => false,
+                Some(_) => false,
             }
         });
         match missing {
@@ -310,18 +316,25 @@ impl Collector {
     }
 
     fn note_failures(&mut self, failures: &[Failure]) {
-        for failure in failures
-            .iter()
-            .filter(|failure| !self.known.contains(failure))
-        {
-            tracing::warn!(
-                gpu = failure.gpu,
-                call = failure.call,
-                code = failure.code,
-                "a driver call failed: its values are missing"
-            );
+        let known = std::mem::take(&mut self.known);
+        for failure in failures {
+            let before = known.iter().find(|(known, _)| known == failure);
+            // What a change of the layout brings is worth a line when it is still there the next time.
+            let logged = match before {
+                Some((_, true)) => true,
+                None if failure.is_fleeting() => false,
+                Some((_, false)) | None => {
+                    tracing::warn!(
+                        gpu = failure.gpu,
+                        call = failure.call,
+                        code = failure.code,
+                        "a driver call failed: its values are missing"
+                    );
+                    true
+                }
+            };
+            self.known.push((failure.clone(), logged));
         }
-        self.known = failures.to_vec();
     }
 }
 

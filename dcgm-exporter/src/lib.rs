@@ -33,6 +33,7 @@ mod rates;
 mod read;
 pub mod selector;
 mod state;
+mod steady;
 pub mod value;
 mod xid;
 

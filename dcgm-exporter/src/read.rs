@@ -77,6 +77,9 @@ pub(crate) struct GpuReading {
     pub(crate) failures: Vec<Failure>,
     /// Whether values wait for a second reading.
     pub(crate) half: bool,
+    pub(crate) uuid: Option<String>,
+    /// Whether the GPU had other MIG devices at the end than at the beginning.
+    pub(crate) changed: bool,
 }
 
 /// A GPU instance: its profile, its id, and a MIG device in it.
@@ -188,12 +191,16 @@ impl<'a, 'd> Reader<'a, 'd> {
 
     fn read(&mut self, wanted: Wanted, versions: &VersionTexts) -> Result<GpuReading, Error> {
         let device = self.device;
-        let instances = match wanted {
+        let in_parts = !matches!(
+            wanted,
             Wanted::Named {
-                instances: false, ..
-            } => Vec::new(),
-            _ => self.instances()?,
-        };
+                instances: false,
+                ..
+            }
+        );
+        let parts = if in_parts { self.parts()? } else { Vec::new() };
+        let uuids: Vec<String> = parts.iter().map(|part| part.uuid().to_owned()).collect();
+        let instances = self.instances(parts)?;
         let whole = match wanted {
             Wanted::Flex => instances.is_empty(),
             Wanted::Named { gpu, .. } => gpu,
@@ -251,17 +258,26 @@ impl<'a, 'd> Reader<'a, 'd> {
             });
         }
         self.state.set_entities(device.uuid(), known);
+        reading.uuid = Some(device.uuid().to_owned());
+        reading.changed = in_parts && {
+            let parts = self.parts()?;
+            !parts.iter().map(Device::uuid).eq(&uuids)
+        };
         Ok(reading)
+    }
+
+    /// The MIG devices.
+    fn parts(&self) -> Result<Vec<Device<'d>>, Error> {
+        let devices = self.device.mig_devices().optional()?.unwrap_or_default();
+        Ok(devices.into_iter().map(|(_, device)| device).collect())
     }
 
     /// Instances that have a MIG device, ascending by id; several MIG devices of one instance are one entity.
     ///
-    /// An instance without a compute instance runs nothing, and the driver has no handle to read it by. What cannot be
-    /// listed while instances change is not guessed at: the whole GPU is left out until the event that ends the change.
-    fn instances(&self) -> Result<Vec<Instance<'d>>, Error> {
-        let devices = self.device.mig_devices().optional()?.unwrap_or_default();
+    /// An instance without a compute instance runs nothing, and the driver has no handle to read it by.
+    fn instances(&self, parts: Vec<Device<'d>>) -> Result<Vec<Instance<'d>>, Error> {
         let mut instances: Vec<Instance<'d>> = Vec::new();
-        for (_, device) in devices {
+        for device in parts {
             let id = device.gpu_instance_id()?;
             let mut ids = vec![device.uuid().to_owned()];
             if let Some(compute) = device.compute_instance_id().optional()? {

@@ -34,3 +34,26 @@ pub struct Failure {
     /// NVML's name of the code, or what stands for it when the call did not return.
     pub code: String,
 }
+
+/// Stands for a code where a GPU's layout changed again and again while it was read.
+const CHANGING: &str = "CHANGING";
+
+impl Failure {
+    /// The layout of a GPU changed again and again while it was read.
+    pub(crate) fn changing(gpu: u32, uuid: Option<String>) -> Self {
+        Self {
+            gpu,
+            uuid,
+            call: "nvmlDeviceGetMigDeviceHandleByIndex".to_owned(),
+            code: CHANGING.to_owned(),
+        }
+    }
+
+    /// Whether it may come from a change of the layout in the middle of a reading: a handle then names nothing any more.
+    pub(crate) fn is_fleeting(&self) -> bool {
+        matches!(
+            self.code.as_str(),
+            CHANGING | "INVALID_ARGUMENT" | "NOT_FOUND"
+        )
+    }
+}

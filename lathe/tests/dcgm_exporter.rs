@@ -1,14 +1,17 @@
 //! `lathe dcgm-exporter` as a manifest of NVIDIA's exporter starts it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use sim_nvml::admin::SimulatedNode;
+use sim_nvml::model::{Effect, Fault};
 use sim_nvml::presets::NodeSpec;
 use tempfile::TempDir;
 
@@ -34,6 +37,8 @@ struct Exporter {
     address: String,
     /// What it logged until it served.
     log: String,
+    /// Gives what it logged after that, once it has ended.
+    rest: Option<JoinHandle<String>>,
 }
 
 impl Exporter {
@@ -54,11 +59,16 @@ impl Exporter {
             }
         };
         // Else it would block on a full pipe.
-        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+        let rest = std::thread::spawn(move || {
+            let mut rest = String::new();
+            let _ = stderr.read_to_string(&mut rest);
+            rest
+        });
         Self {
             process,
             address,
             log,
+            rest: Some(rest),
         }
     }
 
@@ -71,6 +81,14 @@ impl Exporter {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
+    }
+
+    /// Ends it, and gives all that it logged.
+    fn into_log(mut self) -> String {
+        let rest = self.rest.take().unwrap();
+        let served = std::mem::take(&mut self.log);
+        self.stop();
+        served + &rest.join().unwrap()
     }
 
     /// Asks it to end, as the kubelet does, and waits.
@@ -177,6 +195,80 @@ fn the_shipped_counter_file_is_built_in() {
             .page()
             .contains("DCGM_FI_DEV_POWER_USAGE{")
     );
+}
+
+/// Cuts GPU 0 into as many instances of a profile as given, or makes it whole; what it was cut into before goes first.
+fn cut(driver: &nvml::Driver, parts: Option<(u32, u32, usize)>) {
+    let cut = move |device: &nvml::Device<'_>| {
+        for instance in device.layout()?.instances {
+            for compute in instance.compute {
+                device.destroy_compute_instance(instance.id, compute.id)?;
+            }
+            device.destroy_gpu_instance(instance.id)?;
+        }
+        let Some((profile, compute_profile, count)) = parts else {
+            return device.set_mig_mode(false).map(drop);
+        };
+        device.set_mig_mode(true)?;
+        for _ in 0..count {
+            let instance = device.create_gpu_instance(profile, None)?;
+            device.create_compute_instance(instance.id, compute_profile, None)?;
+        }
+        Ok(())
+    };
+    let begun = Instant::now();
+    // A mode change turns away all handles, those of this process too.
+    while let Err(error) = driver.gpu(0).run(cut) {
+        assert!(begun.elapsed() < PATIENCE, "{error}");
+    }
+}
+
+/// The samples of GPU 0 in a family, as what they belong to: a profile, or nothing for the whole GPU.
+fn owners(page: &str, family: &str) -> Vec<String> {
+    page.lines()
+        .filter(|line| line.starts_with(&format!("{family}{{gpu=\"0\"")))
+        .map(|line| {
+            let profile = line.split_once("GPU_I_PROFILE=\"");
+            profile
+                .map_or("", |(_, rest)| &rest[..rest.find('"').unwrap()])
+                .to_owned()
+        })
+        .collect()
+}
+
+#[test]
+fn while_gpus_are_cut_anew_pages_stay_whole_and_the_log_quiet() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = NodeSpec::uniform("h100-sxm5-80gb", 2).unwrap();
+    let node = SimulatedNode::create(folder.path(), &spec).unwrap();
+    // Slow enough that most changes fall into a reading, and readings into changes.
+    for call in ["nvmlDeviceGetMemoryInfo*", "nvmlGpuInstanceDestroy"] {
+        node.inject(Fault::new(call, Effect::Delay(3000))).unwrap();
+    }
+    let exporter = Exporter::start(command(folder.path()).args(["-c", "100"]));
+    let driver = nvml::Driver::open(&nvml::Options::at(folder.path())).unwrap();
+    let layouts = [Some((19, 0, 7)), Some((9, 2, 2)), None];
+    let cutter = std::thread::spawn(move || {
+        for layout in layouts.into_iter().cycle().take(15) {
+            cut(&driver, layout);
+            std::thread::sleep(Duration::from_millis(250));
+        }
+    });
+    let mut seen = BTreeSet::new();
+    while !cutter.is_finished() {
+        let page = exporter.page();
+        let owners_of = |family| owners(&page, family);
+        let temperatures = owners_of("DCGM_FI_DEV_GPU_TEMP");
+        let kinds: BTreeSet<&String> = temperatures.iter().collect();
+        assert!(kinds.len() <= 1, "two layouts at once: {page}");
+        assert_eq!(owners_of("DCGM_FI_DEV_FB_USED"), temperatures, "{page}");
+        seen.extend(kinds.into_iter().cloned());
+    }
+    cutter.join().unwrap();
+    let wanted = ["", "1g.10gb", "3g.40gb"].map(str::to_owned);
+    assert_eq!(seen, BTreeSet::from(wanted));
+    let log = exporter.into_log();
+    assert!(!log.contains("WARN"), "{log}");
 }
 
 /// Flags and variables without effect here, too, say yes or no or nothing.

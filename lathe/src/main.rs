@@ -109,6 +109,7 @@ fn part<F>(start: impl FnOnce(CancellationToken) -> F) -> anyhow::Result<ExitCod
 where
     F: Future<Output = anyhow::Result<()>>,
 {
+    nvml::share_heap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -27,8 +27,8 @@ use crate::process::instance;
 /// a GPU reset waits for it.
 const WAIT: Duration = Duration::from_millis(500);
 
-/// First and longest pause after a failure.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// First and longest pause after a failure. A try is four calls, and what happens during the pause is not heard of.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 /// Events kept for a slow consumer.
 const BACKLOG: usize = 1024;

@@ -3,7 +3,7 @@
 //! Flags and environment variables are those of NVIDIA's `nvidia-device-plugin`, so that its manifest keeps working. A flag
 //! wins over its environment variable, that over the configuration file, and that over the default.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -362,7 +362,8 @@ impl Args {
             None => self.root.join(KUBELET_SOCKET),
         };
         match (socket.parent(), socket.file_name()) {
-            (Some(folder), Some(name)) if name == "kubelet.sock" => Ok(folder.to_owned()),
+            // A name alone is in the folder that this runs in.
+            (Some(folder), Some(name)) if name == "kubelet.sock" => Ok(Path::new(".").join(folder)),
             _ => bail!(
                 "--kubelet-socket {}: the kubelet's socket is called kubelet.sock",
                 socket.display()
@@ -399,8 +400,6 @@ impl Args {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-    use std::path::Path;
 
     use clap::Parser;
     use cluster::named_config;
@@ -506,6 +505,16 @@ mod tests {
     fn what_cannot_be_is_refused(#[case] args: &[&str], #[case] about: &str) {
         let error = format!("{:#}", parse(args).config().unwrap_err());
         assert!(error.contains(about), "{error}");
+    }
+
+    #[rstest]
+    #[case("kubelet.sock", ".")]
+    #[case("k/kubelet.sock", "./k")]
+    #[case("/k/kubelet.sock", "/k")]
+    fn plugins_serve_beside_the_kubelets_socket(#[case] socket: &str, #[case] folder: &str) {
+        let config = parse(&["--kubelet-socket", socket]).config().unwrap();
+        // As text: `Path` takes "" and "." for much the same, and only one of them is a folder.
+        assert_eq!(config.device_plugins.to_str(), Some(folder));
     }
 
     #[test]

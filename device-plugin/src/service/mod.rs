@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use cluster::node::Node;
 use cluster::serve::{self, Reply, Routes};
+use cluster::watched::WatchedFile;
 use kubelet::Folder;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -61,6 +62,7 @@ pub struct Service {
     node: Option<Node>,
     choice: Choice,
     policy: Policy,
+    policy_file: Option<WatchedFile>,
     folder: Folder,
     shared: Arc<Shared>,
     web: Option<serve::Server>,
@@ -78,6 +80,8 @@ impl Service {
         session: Arc<nvml::Session>,
         cluster: Option<Cluster>,
     ) -> Result<Self, ServiceError> {
+        // Watched before it is read, so that no change falls between.
+        let policy_file = config.health_policy.as_deref().map(WatchedFile::new);
         let policy = config.policy()?;
         let node = cluster
             .as_ref()
@@ -99,6 +103,7 @@ impl Service {
             node,
             choice,
             policy,
+            policy_file,
             web,
         })
     }
@@ -143,6 +148,7 @@ impl Service {
             readiness,
             reporter,
             choice: self.choice,
+            policy_file: self.policy_file,
             node: self.node,
             sources: Sources {
                 inventory: hardware.inventory(),
@@ -150,11 +156,12 @@ impl Service {
                 events,
             },
             hardware: Arc::new(hardware),
-            paused: false,
+            paused: None,
             inventory: Arc::new(Inventory::default()),
             known: Vec::new(),
             health: Health::new(self.policy),
             preparer: Preparer::default(),
+            specs: None,
             mps: RefCell::new(mps::Watch::new(mps::Root::new(&self.config.mps_root))),
             driver_version: None,
             lists: BTreeMap::new(),

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use cluster::events::Severity;
 use cluster::node::{Condition, Node, Observed};
+use cluster::watched::WatchedFolder;
+use cluster::watched::WatchedFile;
 use configuration::plugin::ResourceName;
 use kubelet::device_plugin::Device as ListedDevice;
 use tokio::sync::{Notify, mpsc, watch};
@@ -80,16 +82,19 @@ pub(super) struct Worker {
     pub(super) reporter: Reporter,
     pub(super) server: Server,
     pub(super) choice: Choice,
+    pub(super) policy_file: Option<WatchedFile>,
     pub(super) node: Option<Node>,
     pub(super) hardware: Arc<Hardware>,
     pub(super) sources: Sources,
-    /// Whether the GPUs are left alone for the MIG manager.
-    pub(super) paused: bool,
+    /// Until when the GPUs are left alone for the MIG manager, if they are.
+    pub(super) paused: Option<Instant>,
     pub(super) inventory: Arc<Inventory>,
     /// The GPUs that the book was told of.
     pub(super) known: Vec<Gpu>,
     pub(super) health: Health,
     pub(super) preparer: Preparer,
+    /// The folder of CDI specs, while there are any.
+    pub(super) specs: Option<WatchedFolder>,
     /// Daemons of shared GPUs.
     pub(super) mps: RefCell<mps::Watch>,
     /// The driver's, when it answered last.
@@ -133,11 +138,14 @@ impl Worker {
                 }
                 Some((resource, failed)) = self.server.ended() => self.ended(resource, failed),
                 () = self.choice.changed() => self.reconfigure(),
+                () = file_changed(&mut self.policy_file) => self.policy_changed(),
                 () = reload.notified() => {
                     tracing::info!("asked to read the configuration again");
-                    self.reload();
+                    self.policy_changed();
+                    self.reconfigure();
                 }
                 () = node_changed(&mut labels) => self.node_changed(),
+                () = specs_changed(&mut self.specs) => self.preparer.look_again(),
                 () = self.mps.get_mut().changed() => {}
                 () = sleep_until(due) => self.server.tick(&self.lists, Instant::now()),
             }
@@ -188,7 +196,7 @@ impl Worker {
         self.tell(notices);
     }
 
-    fn tell(&self, notices: Vec<Notice>) {
+    fn tell(&mut self, notices: Vec<Notice>) {
         for notice in notices {
             let severity = if notice.is_warning() {
                 Severity::Warning
@@ -205,7 +213,7 @@ impl Worker {
 
     /// Asks the GPUs that are due how they are, each on its own: one that hangs holds up no other.
     fn look_at_gpus(&mut self) {
-        if self.paused {
+        if self.paused.is_some_and(|until| Instant::now() < until) {
             return;
         }
         for gpu in self.health.to_look_at(Instant::now()) {
@@ -226,21 +234,22 @@ impl Worker {
 
     /// While the MIG manager changes the layout, nothing of ours may hold the GPUs.
     fn node_changed(&mut self) {
+        self.reporter.node_changed();
         let Some(Observed::Present(node)) = self.node.as_ref().map(Node::latest) else {
             return;
         };
         let state = node.labels.get(MIG_STATE.0).map(String::as_str);
         let pause = state == Some(MIG_STATE.1);
-        if pause == self.paused {
+        if pause == self.paused.is_some() {
             return;
         }
-        self.paused = pause;
+        self.paused = pause.then(|| Instant::now() + LONGEST_PAUSE);
         if pause {
             tracing::info!("leaving the GPUs alone: the MIG manager is at work");
-            let hardware = self.hardware.clone();
+            let paused = self.hardware.pause(LONGEST_PAUSE);
             // Waits for driver calls that are under way.
             tokio::spawn(async move {
-                if let Err(error) = hardware.pause(LONGEST_PAUSE).await {
+                if let Err(error) = paused.await {
                     tracing::warn!(%error, "the GPUs cannot be left alone");
                 }
             });
@@ -249,7 +258,8 @@ impl Worker {
         }
     }
 
-    fn reload(&mut self) {
+    /// A policy that cannot be used changes nothing.
+    fn policy_changed(&mut self) {
         match self.config.policy() {
             Ok(policy) => {
                 let notices = self.health.set_policy(policy, Instant::now());
@@ -265,7 +275,6 @@ impl Worker {
                 );
             }
         }
-        self.reconfigure();
     }
 
     fn reconfigure(&mut self) {
@@ -352,6 +361,12 @@ impl Worker {
             places: Arc::new(self.config.places(settings)),
         };
         let prepared = self.preparer.prepared(wanted).await;
+        let specs = settings.options.lists.cdi();
+        if !specs {
+            self.specs = None;
+        } else if self.specs.is_none() {
+            self.specs = Some(WatchedFolder::new(&self.config.cdi_folder));
+        }
         let view = self.view(settings, &prepared);
         let warnings = view.warnings.iter().map(ToString::to_string);
         let (reason, action) = ("NotOfferedAsConfigured", "OfferDevices");
@@ -451,6 +466,21 @@ async fn node_changed(labels: &mut Option<watch::Receiver<Observed>>) {
         return;
     }
     std::future::pending().await
+}
+
+async fn file_changed(file: &mut Option<WatchedFile>) {
+    match file {
+        Some(file) => file.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Somebody changed something in the folder of CDI specs, we perhaps.
+async fn specs_changed(specs: &mut Option<WatchedFolder>) {
+    match specs {
+        Some(folder) => folder.settled().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn sleep_until(due: Option<Instant>) {

@@ -125,7 +125,7 @@ async fn the_last_of_two_labels_counts() {
 }
 
 #[tokio::test]
-async fn asked_to_read_again() {
+async fn an_edited_health_policy_takes_effect_unless_it_is_bad() {
     let mut rig = Setup::new().node(json!({}));
     rig = rig.config(|config| config.health_policy = Some(config.root.join("policy.yaml")));
     let mut rig = rig.prepare().await;
@@ -134,7 +134,6 @@ async fn asked_to_read_again() {
     rig.start_plugin().await.unwrap();
     rig.until("gpu 2").await;
     std::fs::write(rig.node.root().join("policy.yaml"), "version: v7\n").unwrap();
-    rig.reload();
     rig.until_so("an Event", |rig| {
         let events = rig.events();
         events.iter().any(|event| {
@@ -142,6 +141,11 @@ async fn asked_to_read_again() {
         })
     })
     .await;
+    rig.node.xid(0, 48, None).unwrap();
+    rig.until("gpu 1+1").await;
+    let never = "version: v1\nxids:\n- {xids: [48], unhealthy: never}\n";
+    std::fs::write(rig.node.root().join("policy.yaml"), never).unwrap();
+    rig.until("gpu 2").await;
     rig.stop_plugin().await.unwrap();
 }
 
@@ -153,4 +157,38 @@ async fn a_driver_that_must_be_there() {
     rig.start_plugin().await.unwrap();
     let error = rig.ends().await.unwrap_err();
     assert!(matches!(error, ServiceError::NoDriver(_)), "{error}");
+}
+
+/// What is wrong from the start is found out before the API server has answered; it becomes an Event all the same.
+#[tokio::test]
+async fn what_is_said_before_the_node_is_known_is_said_when_it_is() {
+    use sim_kubernetes::{Action, Fault};
+    let setup = Setup::new().file("resources: {gpus: [{pattern: none such, name: x}]}");
+    let mut rig = setup.node(json!({})).prepare().await;
+    let faults = rig.server.as_ref().unwrap().faults();
+    faults.add(Fault::new(Action::Answer(503, None)).path("/nodes"));
+    rig.start_kubelet();
+    rig.start_plugin().await.unwrap();
+    let driver_is_up = async {
+        while !rig
+            .get("/metrics")
+            .await
+            .1
+            .contains("lathe_device_plugin_driver_up 1")
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), driver_is_up)
+        .await
+        .expect("the driver is there");
+    assert_eq!(rig.events(), [] as [String; 0]);
+    faults.clear();
+    rig.until_so("both GPUs are told of", |rig| {
+        let events = rig.events();
+        let told = |gpu| events.iter().any(|event| event.contains(&rig.uuid(gpu)));
+        told(0) && told(1)
+    })
+    .await;
+    rig.stop_plugin().await.unwrap();
 }

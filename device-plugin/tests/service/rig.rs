@@ -142,7 +142,6 @@ impl Setup {
 /// The plugin at work.
 struct Plugin {
     shutdown: CancellationToken,
-    reload: Arc<Notify>,
     task: JoinHandle<Result<(), ServiceError>>,
     address: std::net::SocketAddr,
 }
@@ -200,12 +199,10 @@ impl Rig {
         let service = Service::open(self.config.clone(), Arc::new(session), cluster).await?;
         let address = service.address().unwrap();
         let shutdown = CancellationToken::new();
-        let reload = Arc::new(Notify::new());
-        let (asked, told) = (reload.clone(), shutdown.clone());
-        let task = tokio::spawn(async move { service.run(&asked, told).await });
+        let told = shutdown.clone();
+        let task = tokio::spawn(async move { service.run(&Notify::new(), told).await });
         self.plugin = Some(Plugin {
             shutdown,
-            reload,
             task,
             address,
         });
@@ -229,10 +226,6 @@ impl Rig {
             .await
             .expect("it ends")
             .unwrap()
-    }
-
-    pub(crate) fn reload(&self) {
-        self.plugin.as_ref().unwrap().reload.notify_one();
     }
 
     pub(crate) fn write_file(&self, text: &str) {

@@ -124,7 +124,9 @@ impl Service {
         reload: &Notify,
         shutdown: CancellationToken,
     ) -> Result<(), ServiceError> {
-        if self.config.flags.fail_on_init_error == Some(true) {
+        let settings = self.choice.in_force();
+        let required = settings.and_then(|settings| settings.file.flags.fail_on_init_error);
+        if required == Some(true) {
             self.require_driver(&shutdown).await?;
         }
         let readiness = Arc::new(Readiness::default());

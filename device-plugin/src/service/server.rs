@@ -121,6 +121,7 @@ impl Server {
                 }
                 Action::Empty(name) => {
                     tracing::info!(resource = %name, "the node has none of it any more");
+                    self.shared.metrics.devices(name.as_str(), 0, 0);
                     if let Some(running) = self.running.get(&name) {
                         running.set(Vec::new());
                     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use cluster::events::Severity;
 use cluster::node::{Condition, Node, Observed};
-use cluster::watched::WatchedFolder;
 use cluster::watched::WatchedFile;
+use cluster::watched::WatchedFolder;
 use configuration::plugin::ResourceName;
 use kubelet::device_plugin::Device as ListedDevice;
 use tokio::sync::{Notify, mpsc, watch};
@@ -46,9 +46,17 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// Between two looks at what is due while answers are waited for.
 const TURN: Duration = Duration::from_secs(1);
 
-/// What probes are answered.
-#[derive(Debug, Default)]
+/// What probes are answered: why the plugin is not ready, if it is not.
+#[derive(Debug)]
 pub(super) struct Readiness(Mutex<Option<String>>);
+
+impl Default for Readiness {
+    fn default() -> Self {
+        Self(Mutex::new(Some(
+            "nothing has been looked at yet".to_owned(),
+        )))
+    }
+}
 
 impl Readiness {
     pub(super) fn reason(&self) -> Option<String> {

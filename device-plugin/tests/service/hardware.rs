@@ -30,6 +30,9 @@ async fn layouts_come_and_go() {
     rig.cut(BALANCED).await;
     rig.until("gpu 0, mig-1g.10gb 4, mig-2g.20gb 2, mig-3g.40gb 2")
         .await;
+    let (_, page) = rig.get("/metrics").await;
+    let gpus = "lathe_device_plugin_devices{health=\"healthy\",resource=\"nvidia.com/gpu\"} 0";
+    assert!(page.contains(gpus), "{page}");
     rig.cut("{devices: [0], mig-enabled: true, mig-devices: {1g.10gb: 7}}, {devices: [1], mig-enabled: false}")
         .await;
     rig.until("gpu 1, mig-1g.10gb 7, mig-2g.20gb 0, mig-3g.40gb 0")

@@ -60,6 +60,8 @@ struct Open {
     looks: Looks,
     /// Whether the list was complete since it was opened.
     was_complete: bool,
+    /// Whether the list was seen to be another than the one that was opened.
+    moved: bool,
     since: Instant,
 }
 

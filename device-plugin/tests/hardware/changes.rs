@@ -112,6 +112,10 @@ async fn boards_come_and_go() {
             .update(move |node| node.gpus[1].removed = removed)
             .unwrap();
     };
+    // The one behind it is about to be looked at, at a place that the list no longer has.
+    rig.sim.xid(2, 31, None).unwrap();
+    rig.until_event(|event| event.kind == EventKind::Xid(31))
+        .await;
     remove(true);
     // Its place in the list is another's now, and it sorts behind.
     let inventory = rig
@@ -120,7 +124,7 @@ async fn boards_come_and_go() {
         })
         .await;
     let gone = inventory.gpu(&rig.uuid(1)).unwrap();
-    assert!(gone.trouble.is_some());
+    assert!(gone.trouble.is_some(), "{inventory:#?}");
     let others = [rig.uuid(0), rig.uuid(2)];
     assert!(
         others

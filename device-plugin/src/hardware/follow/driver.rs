@@ -102,6 +102,7 @@ impl Follower {
             driver,
             generation,
             was_complete: false,
+            moved: false,
             since: now,
         });
         self.watch_events();
@@ -142,7 +143,7 @@ impl Follower {
             return;
         };
         let boards = proc::boards(&self.root);
-        let moved = boards.is_some() && boards != self.shown.boards;
+        let moved = open.moved || (boards.is_some() && boards != self.shown.boards);
         let is_blind = |since: &&Instant| now.saturating_duration_since(**since) >= BLIND;
         let blind = self.blind.values().flatten().any(|since| is_blind(&since));
         if !moved && !blind {

@@ -99,10 +99,16 @@ impl Follower {
             }
         }
         open.looks.answered(index, uuid);
-        if let Err(error) = &answer
-            && open.driver.is_gone()
-        {
-            return self.gone(error.clone());
+        if let Err(error) = &answer {
+            if open.driver.is_gone() {
+                return self.gone(error.clone());
+            }
+            let is_beyond = matches!(error, Error::NoSuchGpu { .. });
+            if is_beyond && open.driver.count().is_ok_and(|count| count <= index) {
+                // The board that was there has another place now, which says nothing about it.
+                open.moved = true;
+                return;
+            }
         }
         self.inventory.observe(Observation::Gpu { index, answer });
     }

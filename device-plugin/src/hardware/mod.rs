@@ -103,12 +103,16 @@ impl Hardware {
     ///
     /// # Errors
     /// A driver call does not come back, so that the driver stays open.
-    pub async fn pause(&self, at_most: Duration) -> Result<(), nvml::Error> {
+    pub fn pause(
+        &self,
+        at_most: Duration,
+    ) -> impl Future<Output = Result<(), nvml::Error>> + use<> {
         let (reply, answer) = oneshot::channel();
         let until = Instant::now() + at_most;
+        // Now and not when the future is first polled, so that a `resume` that follows comes second.
         // Without a thread to answer, nothing is followed either.
         let _ = self.messages.send(Message::Pause { until, reply });
-        answer.await.unwrap_or(Ok(()))
+        async move { answer.await.unwrap_or(Ok(())) }
     }
 
     /// Takes the GPUs up again and looks at all of them.

@@ -19,6 +19,8 @@ pub(crate) struct Choice {
     in_force: Option<Arc<Settings>>,
     /// Why what should be in force is not.
     trouble: Option<String>,
+    /// Whether that is only that nobody has answered yet.
+    waiting: bool,
 }
 
 enum Origin {
@@ -35,6 +37,7 @@ impl Choice {
             origin: Origin::Flags,
             in_force: None,
             trouble: None,
+            waiting: false,
         };
         match &config.source {
             Source::None => {
@@ -67,14 +70,7 @@ impl Choice {
 
     /// Whether the trouble is only that nobody has answered yet.
     pub(crate) fn is_waiting(&self) -> bool {
-        match &self.origin {
-            Origin::Named(selection) => {
-                let selection = selection.borrow();
-                let trouble = selection.trouble.as_ref();
-                trouble.is_some_and(named_config::Trouble::is_waiting)
-            }
-            _ => false,
-        }
+        self.waiting
     }
 
     /// Waits until there may be something new to [`Choice::look`] at.
@@ -92,10 +88,16 @@ impl Choice {
 
     /// Looks at the configuration (again); whether another came into force.
     pub(crate) fn look(&mut self, config: &Config) -> bool {
+        self.waiting = false;
         let (found, trouble) = match (&mut self.origin, &config.source) {
             (Origin::Named(selection), _) => {
                 let selection = selection.borrow_and_update().clone();
-                let trouble = selection.trouble.map(|trouble| trouble.to_string());
+                let trouble = selection.trouble;
+                // Of this selection, not of what is there by the time that somebody asks.
+                self.waiting = trouble
+                    .as_ref()
+                    .is_some_and(named_config::Trouble::is_waiting);
+                let trouble = trouble.map(|trouble| trouble.to_string());
                 let Some(choice) = selection.in_force else {
                     self.trouble = trouble;
                     return false;
@@ -136,5 +138,48 @@ impl Choice {
             tracing::warn!("{notice}");
         }
         Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use std::time::Duration;
+
+    use serde_json::json;
+    use sim_kubernetes::{Options, Server};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const BOUND: Duration = Duration::from_secs(30);
+
+    /// The answer of the API server comes between a look and the question what the look saw.
+    #[tokio::test]
+    async fn trouble_and_whether_it_is_waiting_are_of_one_look() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a"), "version: v1\n").unwrap();
+        let server = Server::start(Options::default()).await.unwrap();
+        let object = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": { "name": "n", "labels": { named_config::DEFAULT_LABEL: "a" } }
+        });
+        server.seed([object]).unwrap();
+        let kubeconfig = folder.path().join(".kubeconfig");
+        std::fs::write(&kubeconfig, server.kubeconfig()).unwrap();
+        let client = cluster::client("test", Some(&kubeconfig)).await.unwrap();
+        let node = Node::watch(client, "n");
+        let mut config = Config::new(folder.path());
+        let source = named_config::Source::Folder(folder.path().to_owned());
+        config.source = Source::Named(named_config::Rules::default(), source);
+        let mut choice = Choice::start(&config, Some(&node)).unwrap();
+        assert!(choice.trouble().is_some() && choice.is_waiting());
+        while choice.in_force().is_none() {
+            timeout(BOUND, choice.changed()).await.expect("an answer");
+            assert!(choice.trouble().is_some() && choice.is_waiting());
+            choice.look(&config);
+        }
+        assert!(choice.trouble().is_none() && !choice.is_waiting());
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Preparer {
     /// When to look again for what `good` lacks.
     lacking: Option<Pause>,
     failed: Option<Failed>,
+    /// What lies ready may not lie there any more.
+    doubted: bool,
     /// Work that took too long may still be at it; a second one beside it would only hang too.
     busy: Arc<AtomicBool>,
 }
@@ -61,6 +63,11 @@ impl Preparer {
         failed.or(self.lacking).map(|pause| pause.until)
     }
 
+    /// Somebody may have touched what lies ready: it is seen to, which writes nothing if nothing is amiss.
+    pub(super) fn look_again(&mut self) {
+        self.doubted = true;
+    }
+
     /// Why what lies ready is not what should.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.failed.as_ref().map(|failed| failed.reason.as_str())
@@ -74,11 +81,13 @@ impl Preparer {
                 return failed.prepared.clone();
             }
         } else if let Some((_, prepared)) = former
+            && !self.doubted
             && self.lacking.is_none_or(|pause| !pause.is_over())
         {
             return prepared.clone();
         }
         let lacking = self.lacking.filter(|_| former.is_some());
+        self.doubted = false;
         match self.prepare(&wanted).await {
             Ok(prepared) => {
                 self.failed = None;

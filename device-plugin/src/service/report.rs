@@ -1,6 +1,6 @@
 //! What the service says to people: in its log, as Events of its Node, and as a condition of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,9 @@ const CONTROLLER: &str = "lathe-device-plugin";
 /// Until a condition is written again that could not be: the client has tried for a minute by then.
 const AGAIN: Duration = Duration::from_secs(60);
 
+/// Events that are kept while the Node is not known; of more, the oldest are in the log only.
+const BACKLOG: usize = 32;
+
 /// Where to say things.
 pub(super) struct Reporter {
     node: Option<Node>,
@@ -28,6 +31,8 @@ pub(super) struct Reporter {
     condition: Option<watch::Sender<Option<Condition>>>,
     /// Lasting things that were said already.
     said: BTreeSet<(&'static str, String)>,
+    /// Events that wait for their Node: what is wrong from the start is found out before the API server has answered.
+    waiting: VecDeque<Event>,
 }
 
 impl Reporter {
@@ -51,24 +56,45 @@ impl Reporter {
             farewell,
             condition,
             said: BTreeSet::new(),
+            waiting: VecDeque::new(),
         }
     }
 
     /// Something happened.
-    pub(super) fn say(&self, severity: Severity, reason: &'static str, action: &str, note: String) {
+    pub(super) fn say(
+        &mut self,
+        severity: Severity,
+        reason: &'static str,
+        action: &str,
+        note: String,
+    ) {
         match severity {
             Severity::Normal => tracing::info!(reason, "{note}"),
             Severity::Warning => tracing::warn!(reason, "{note}"),
         }
+        if self.recorder.is_none() {
+            return;
+        }
+        if self.waiting.len() >= BACKLOG {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(Event {
+            severity,
+            reason: reason.to_owned(),
+            action: action.to_owned(),
+            note,
+        });
+        self.node_changed();
+    }
+
+    /// The Node may be known now: what waits for that is said.
+    pub(super) fn node_changed(&mut self) {
         let node = self.node.as_ref().map(Node::latest);
         if let (Some(recorder), Some(Observed::Present(node))) = (&self.recorder, node) {
-            let event = Event {
-                severity,
-                reason: reason.to_owned(),
-                action: action.to_owned(),
-                note,
-            };
-            recorder.publish(&node.reference(), event);
+            let reference = node.reference();
+            for event in self.waiting.drain(..) {
+                recorder.publish(&reference, event);
+            }
         }
     }
 

@@ -13,4 +13,5 @@ mod mig_manager;
 mod mps;
 mod random;
 mod rig;
+mod specs;
 mod two_processes;

@@ -26,7 +26,9 @@ pub struct InUse {
 ///
 /// Whole GPUs come as the set that works best together. MIG devices and shares come as `policy` wants, with the physical GPU
 /// in mind: `elsewhere` are devices taken in other ways than as ids of this resource, so that a GPU is filled or spared
-/// whatever its instances are called, and a whole GPU that somebody has comes last. Under `distinct`, MIG devices come from different GPUs as far as there are any; shares do, or are refused later.
+/// whatever its instances are called. What would be refused, because somebody has it, the GPU it is a part of, or a part of
+/// it, comes last. Under `distinct`, MIG devices come from different GPUs as far as there are any; shares do, or are refused
+/// later.
 pub fn prefer(
     resource: &Resource,
     topology: &Topology,
@@ -50,18 +52,21 @@ pub fn prefer(
         .filter(|id| !required.contains(id))
         .partition(known);
     let wanted_more = wanted.saturating_sub(required.len());
+    let would_be_given = |id: &&str| {
+        DeviceId::parse(id)
+            .and_then(|id| own.get(id.uuid))
+            .is_some_and(|device| !elsewhere.iter().any(|in_use| excludes(in_use, device)))
+    };
+    let (mut candidates, refused): (Vec<&str>, Vec<&str>) =
+        candidates.into_iter().partition(would_be_given);
+    if candidates.len() < wanted_more {
+        candidates.extend(refused);
+    }
     let chosen =
         if wanted_more == 0 || wanted_more >= candidates.len() || !required.iter().all(known) {
             None
         } else if resource.devices.iter().all(is_whole) {
-            whole(
-                resource,
-                topology,
-                elsewhere,
-                &required,
-                &candidates,
-                wanted,
-            )
+            whole(resource, topology, &required, &candidates, wanted)
         } else {
             parts(resource, policy, elsewhere, &required, &candidates, wanted)
         };
@@ -76,6 +81,17 @@ fn is_whole(device: &Device) -> bool {
     device.mig.is_none() && device.shares.is_none()
 }
 
+/// Whether the device cannot be given while that is in use. A share can while others of its device are: it depends on how many.
+fn excludes(in_use: &InUse, device: &Device) -> bool {
+    let is_gpu = in_use.uuid == in_use.gpu;
+    in_use.gpu == device.gpu_uuid
+        && match (device.mig.is_some(), in_use.uuid == device.uuid) {
+            (_, true) => device.shares.is_none(),
+            (true, false) => is_gpu,
+            (false, false) => true,
+        }
+}
+
 /// Each id once, in order.
 fn unique(ids: &[String]) -> Vec<&str> {
     let mut seen = BTreeSet::new();
@@ -87,17 +103,10 @@ fn unique(ids: &[String]) -> Vec<&str> {
 fn whole(
     resource: &Resource,
     topology: &Topology,
-    elsewhere: &[InUse],
     required: &[&str],
     candidates: &[&str],
     wanted: usize,
 ) -> Option<Vec<String>> {
-    // What somebody has would be refused.
-    let in_use = |id: &&str| elsewhere.iter().any(|in_use| in_use.gpu == *id);
-    let rest = candidates.iter().copied().filter(|id| !in_use(id));
-    let rest: Vec<&str> = rest.collect();
-    let enough = required.len() + rest.len() >= wanted;
-    let candidates = if enough { &rest } else { candidates };
     // In the order of the resource, so that equal sets are decided by index and not by the order of the request.
     let free: Vec<&str> = resource
         .devices

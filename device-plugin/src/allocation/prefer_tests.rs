@@ -199,6 +199,61 @@ fn a_gpu_that_somebody_has_comes_last(
     assert_eq!(chosen, ids(wanted));
 }
 
+/// GPU 0, or a MIG device of it, was given out otherwise: what overlaps with that would be refused, whatever the policy.
+#[rstest]
+// A pod from before the GPU was cut has it whole.
+#[case(
+    "0:0 0:1 1:0 1:1",
+    "GPU-0",
+    "MIG-0-0 MIG-0-1 MIG-1-0 MIG-1-1",
+    1,
+    "MIG-1-0"
+)]
+#[case(
+    "0:0 0:1 1:0 1:1",
+    "GPU-0",
+    "MIG-0-0 MIG-0-1 MIG-1-0 MIG-1-1",
+    2,
+    "MIG-1-0 MIG-1-1"
+)]
+#[case(
+    "0:0*2 1:0*2",
+    "GPU-0",
+    "MIG-0-0::0 MIG-0-0::1 MIG-1-0::0 MIG-1-0::1",
+    2,
+    "MIG-1-0::0 MIG-1-0::1"
+)]
+// One that has another name now.
+#[case("0:0 0:1", "MIG-0-0", "MIG-0-0 MIG-0-1", 1, "MIG-0-1")]
+// A MIG device of a GPU that is whole again.
+#[case("0 1", "MIG-0-0", "GPU-0 GPU-1", 1, "GPU-1")]
+#[case(
+    "0*2 1*2",
+    "MIG-0-0",
+    "GPU-0::0 GPU-0::1 GPU-1::0 GPU-1::1",
+    2,
+    "GPU-1::0 GPU-1::1"
+)]
+fn what_would_be_refused_comes_last(
+    #[case] devices: &str,
+    #[case] in_use: &str,
+    #[case] available: &str,
+    #[case] size: i32,
+    #[case] wanted: &str,
+    #[values(Distributed, Packed, Distinct)] policy: AllocationPolicy,
+) {
+    let elsewhere = [InUse {
+        uuid: in_use.to_owned(),
+        gpu: "GPU-0".to_owned(),
+    }];
+    let resource = resource("gpu", devices);
+    let request = request(available, "", size);
+    let topology = Topology::default();
+    let mut chosen = prefer(&resource, &topology, policy, &elsewhere, &request);
+    chosen.sort_unstable();
+    assert_eq!(chosen, ids(wanted));
+}
+
 proptest! {
     /// Whatever is asked: as many as wanted and possible, each once, only what is free or required, and what is required.
     #[test]

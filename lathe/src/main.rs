@@ -55,7 +55,17 @@ enum Command {
 
 fn main() -> ExitCode {
     let command = environment::without_empty(Cli::command(), &environment::is_empty);
-    let matches = command.get_matches_from(name::arguments(std::env::args_os()));
+    let arguments = name::arguments(std::env::args_os());
+    let matches = match command.clone().try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(error) => match environment::explained(&command, &error) {
+            Some(text) => {
+                output::complain(&text);
+                return ExitCode::from(2);
+            }
+            None => error.exit(),
+        },
+    };
     let cli = match Cli::from_arg_matches(&matches) {
         Ok(cli) => cli,
         Err(error) => error.exit(),

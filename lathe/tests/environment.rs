@@ -65,3 +65,19 @@ fn only_what_is_really_wrong_is_complained_about(
     assert!(errors.contains(says), "{errors}");
     assert!(!errors.contains("none was supplied"), "{errors}");
 }
+
+#[rstest]
+#[case(&["device-plugin"], "MIG_STRATEGY")]
+#[case(&["mig-manager"], "NODE_NAME")]
+#[case(&["dcgm-exporter"], "LATHE_LOG")]
+fn a_variable_that_is_no_text_is_named(#[case] command: &[&str], #[case] variable: &str) {
+    use std::os::unix::ffi::OsStrExt as _;
+    let no_text = std::ffi::OsStr::from_bytes(b"\xff");
+    let mut program = Command::cargo_bin("lathe").unwrap();
+    program.timeout(Duration::from_secs(60)).args(command);
+    let output = program.env(variable, no_text).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains(variable), "{errors}");
+}

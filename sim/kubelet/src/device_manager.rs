@@ -85,9 +85,12 @@ impl DeviceManager {
     /// The folder is no folder.
     pub fn start_with(folder: &Path, pods: Pods) -> Self {
         for entry in std::fs::read_dir(folder).unwrap() {
-            let entry = entry.unwrap();
-            if entry.file_type().unwrap().is_socket() {
-                std::fs::remove_file(entry.path()).unwrap();
+            let path = entry.unwrap().path();
+            // A plugin may take its socket away meanwhile, or give it its name.
+            let is_socket =
+                std::fs::symlink_metadata(&path).is_ok_and(|it| it.file_type().is_socket());
+            if is_socket && let Err(error) = std::fs::remove_file(&path) {
+                assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
             }
         }
         let listener = std::os::unix::net::UnixListener::bind(folder.join("kubelet.sock")).unwrap();

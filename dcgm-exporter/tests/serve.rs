@@ -361,6 +361,15 @@ async fn raise_xid(
     }
 }
 
+/// A GPU falls off the bus, once it is watched: nothing is heard of a GPU that is lost before.
+async fn lose(running: &Running, gpu: usize, is_right: impl Fn(&str) -> bool) -> String {
+    raise_xid(running, gpu, 13, None).await;
+    running.node.xid(gpu, 79, None).unwrap();
+    running
+        .page_with(|page| is_right(page) && page.contains(r#"err_code="79""#))
+        .await
+}
+
 /// An exporter that only the driver's events can make look.
 async fn start_without_clock(spec: NodeSpec) -> Running {
     let mut config = config("f");
@@ -394,10 +403,10 @@ async fn the_xid_of_a_gpu_that_fell_off_the_bus_outlives_its_other_series() {
     running
         .page_with(|page| samples(page, "DCGM_FI_DEV_GPU_TEMP").len() == 2)
         .await;
-    raise_xid(&running, 1, 79, None).await;
-    let page = running
-        .page_with(|page| samples(page, "DCGM_FI_DEV_GPU_TEMP").len() == 1)
-        .await;
+    let page = lose(&running, 1, |page| {
+        samples(page, "DCGM_FI_DEV_GPU_TEMP").len() == 1
+    })
+    .await;
     let xids = samples(&page, "DCGM_FI_DEV_XID_ERRORS");
     assert_eq!(xids.len(), 1, "{xids:?}");
     assert!(
@@ -418,10 +427,10 @@ async fn a_lost_gpu_keeps_to_the_selection() {
     running
         .page_with(|page| samples(page, "DCGM_FI_DEV_GPU_TEMP").len() == 1)
         .await;
-    raise_xid(&running, 0, 79, None).await;
-    let page = running
-        .page_with(|page| samples(page, "DCGM_FI_DEV_GPU_TEMP").is_empty())
-        .await;
+    let page = lose(&running, 0, |page| {
+        samples(page, "DCGM_FI_DEV_GPU_TEMP").is_empty()
+    })
+    .await;
     let xids = samples(&page, "DCGM_FI_DEV_XID_ERRORS");
     assert!(
         xids.len() == 1 && xids[0].contains(r#"GPU_I_ID="2""#),

@@ -18,6 +18,7 @@ use tokio::sync::Mutex;
 use super::cluster::{Cluster, LIMIT, variable};
 use super::host::Host;
 use super::namespace;
+use super::pods::Pods;
 use super::tools::{kubectl, outcome, run};
 
 /// There is one node, and its labels are everybody's: one installation at a time.
@@ -126,6 +127,9 @@ async fn with_values<F>(
         }
         installed.uninstall().await;
         installed.forget().await;
+        // The next node has GPUs of the same names: what these pods have, nobody else could get.
+        let pods = Pods::new(&cluster.client, &installed.namespace);
+        pods.delete_all().await;
         if let Err(panic) = outcome {
             std::panic::resume_unwind(panic);
         }

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
-use kube::api::{Api, DeleteParams, LogParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, LogParams, PostParams};
 use kube::runtime::conditions::{is_deleted, is_pod_running};
 use kube::runtime::wait::await_condition;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::cluster::{LIMIT, variable};
+
+/// The label of these pods.
+const LABEL: &str = "lathe-e2e";
 
 /// What a container sees.
 #[derive(Clone, Debug, Deserialize)]
@@ -69,7 +72,7 @@ impl Pods {
         for (key, value) in pod.as_object().unwrap() {
             spec[key] = value.clone();
         }
-        let pod = json!({"metadata": {"name": name}, "spec": spec});
+        let pod = json!({"metadata": {"name": name, "labels": {LABEL: "pod"}}, "spec": spec});
         let pod = serde_json::from_value(pod).unwrap();
         self.0.create(&PostParams::default(), &pod).await.unwrap();
     }
@@ -117,6 +120,19 @@ impl Pods {
         bounded("the scheduler to find no place", said)
             .await
             .unwrap();
+    }
+
+    /// Removes all these pods and waits until they are gone.
+    pub(crate) async fn delete_all(&self) {
+        let all = ListParams::default().labels(LABEL);
+        let how = DeleteParams::default();
+        self.0.delete_collection(&how, &all).await.unwrap();
+        let gone = async {
+            while !self.0.list(&all).await.unwrap().items.is_empty() {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        bounded("the pods' end", gone).await;
     }
 
     /// Removes a pod and waits until it is gone.

@@ -29,7 +29,7 @@ pub struct Failure {
     pub gpu: u32,
     /// Its UUID, when it is known.
     pub uuid: Option<String>,
-    /// The call.
+    /// The call, or what several of them read.
     pub call: String,
     /// NVML's name of the code, or what stands for it when the call did not return.
     pub code: String,
@@ -44,7 +44,7 @@ impl Failure {
         Self {
             gpu,
             uuid,
-            call: "nvmlDeviceGetMigDeviceHandleByIndex".to_owned(),
+            call: "MIG devices".to_owned(),
             code: CHANGING.to_owned(),
         }
     }

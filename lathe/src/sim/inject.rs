@@ -98,7 +98,7 @@ fn check_function(symbol: &str) -> anyhow::Result<()> {
         .map(|name| name + rest)
         .collect();
     let advice = if near.is_empty() {
-        "names are those of NVIDIA's header, for example nvmlDeviceGetName".to_owned()
+        "names are those of NVIDIA's header, nvml.h".to_owned()
     } else {
         format!("did you mean {}?", near.join(", "))
     };

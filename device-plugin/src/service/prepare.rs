@@ -52,6 +52,12 @@ impl Prepared {
         let own = self.lacking.get(uuid);
         own.or(self.all_lack.as_ref()).cloned()
     }
+
+    /// What people should know; some of it more than once.
+    pub(super) fn complaints(&self) -> impl Iterator<Item = String> {
+        let lacking = self.lacking.values().chain(&self.all_lack);
+        self.notes.iter().chain(lacking).cloned()
+    }
 }
 
 impl Wanted {

@@ -375,7 +375,7 @@ impl Worker {
         } else if self.specs.is_none() {
             self.specs = Some(WatchedFolder::new(&self.config.cdi_folder));
         }
-        let view = self.view(settings, &prepared);
+        let (view, unserved) = self.view(settings, &prepared);
         let warnings = view.warnings.iter().map(ToString::to_string);
         let (reason, action) = ("NotOfferedAsConfigured", "OfferDevices");
         self.reporter.lasting(reason, action, warnings);
@@ -383,10 +383,13 @@ impl Worker {
         let caution = caution.map(str::to_owned);
         self.reporter
             .lasting("OneResourcePerContainer", action, caution);
-        let lacking = prepared.notes.iter().cloned();
+        self.reporter.lasting("MPSNotReady", action, unserved);
         let trouble = self.preparer.trouble().map(str::to_owned);
-        self.reporter
-            .lasting("NotPrepared", "PrepareDevices", lacking.chain(trouble));
+        self.reporter.lasting(
+            "NotPrepared",
+            "PrepareDevices",
+            prepared.complaints().chain(trouble),
+        );
         self.shared.metrics.cdi(self.preparer.trouble().is_none());
         let lists = view
             .resources
@@ -407,7 +410,8 @@ impl Worker {
         self.server.show(&self.lists, Instant::now());
     }
 
-    fn view(&self, settings: &Settings, prepared: &Prepared) -> View {
+    /// What the kubelet is to be shown, and which MPS daemons keep shares from being healthy.
+    fn view(&self, settings: &Settings, prepared: &Prepared) -> (View, Vec<String>) {
         let daemons = RefCell::new(BTreeMap::new());
         let root = mps::Root::new(&self.config.mps_root);
         let mps = |name: &ResourceName, device: &Device| {
@@ -425,7 +429,7 @@ impl Worker {
                 Err(error) => Some(error.to_string()),
             }
         };
-        view(self.inventory.gpus(), &settings.rules, |name, device| {
+        let view = view(self.inventory.gpus(), &settings.rules, |name, device| {
             let verdict = match self.health.verdict(device) {
                 Verdict::Healthy => None,
                 Verdict::Unhealthy(reasons) => {
@@ -443,7 +447,10 @@ impl Worker {
                 .or_else(silent)
                 .or_else(|| prepared.fault(&device.uuid))
                 .or_else(|| mps(name, device))
-        })
+        });
+        let daemons = daemons.into_inner().into_values();
+        let unserved = daemons.filter_map(|daemon| Some(daemon.err()?.to_string()));
+        (view, unserved.collect())
     }
 
     fn show_condition(&self) {

@@ -219,6 +219,27 @@ async fn without_a_spec_no_device() {
     rig.until("gpu 2").await;
 }
 
+/// What keeps devices from being given is told, whichever way containers learn of them.
+#[rstest]
+#[case::imex_channel("imex: {channelIDs: [0], required: true}", "imex.required")]
+#[case::device_nodes("flags: {plugin: {passDeviceSpecs: true}}", "/dev/nvidia")]
+#[tokio::test]
+async fn what_all_devices_lack_is_told(#[case] file: &str, #[case] what: &str) {
+    let setup = Setup::new().file(file).node(serde_json::json!({}));
+    let mut rig = setup.prepare().await;
+    let nodes = rig.config.root.join("dev");
+    std::fs::rename(&nodes, rig.config.root.join("elsewhere")).unwrap();
+    rig.start_kubelet();
+    rig.start_plugin().await.unwrap();
+    rig.until("gpu 0+2").await;
+    rig.until_so("an Event", |rig| {
+        let events = rig.events();
+        let told = |event: &String| event.contains("NotPrepared") && event.contains(what);
+        events.iter().any(told)
+    })
+    .await;
+}
+
 /// 56 MIG devices to 56 pods, one each.
 #[tokio::test]
 async fn every_pod_its_own_instance() {

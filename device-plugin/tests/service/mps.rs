@@ -28,11 +28,17 @@ async fn shares_are_as_healthy_as_their_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let root = Root::new(folder.path());
     let path = folder.path().to_owned();
-    let setup = Setup::new().file(SHARED);
+    let setup = Setup::new().file(SHARED).node(serde_json::json!({}));
     let rig = setup.config(|config| config.mps_root = path).start().await;
     let held = |healthy, unhealthy| BTreeMap::from([("gpu".to_owned(), (healthy, unhealthy))]);
     rig.until_so("no daemon", |rig| rig.held() == held(0, 8))
         .await;
+    let why = "Warning MPSNotReady the MPS daemon of nvidia.com/gpu is not ready";
+    rig.until_so("an Event", |rig| {
+        let events = rig.events();
+        events.len() == 1 && events[0].starts_with(why)
+    })
+    .await;
 
     let resource = "gpu".parse().unwrap();
     let one = Started::publish(&root, &resource, &served(&[rig.uuid(0)])).unwrap();

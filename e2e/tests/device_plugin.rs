@@ -284,6 +284,32 @@ async fn resources_follow_the_layout() {
     .await;
 }
 
+/// What the pod may do where the container runtime gives it the device nodes: nothing. (The simulated driver needs no nodes.)
+#[tokio::test]
+async fn it_serves_without_a_capability() {
+    let (Some(cluster), Some(host)) = (cluster().await, host()) else {
+        return;
+    };
+    let values = plugin_with(json!({
+        "devicePlugin": {"deviceAccess": "runtime", "migStrategy": "none"},
+    }));
+    with_device_plugin(
+        &cluster,
+        &host.clone(),
+        "a30x4",
+        values,
+        |lathe| async move {
+            let pods = Pods::new(&lathe.cluster.client, &lathe.namespace);
+            lathe.allocatable_is(&[("gpu", 4)]).await;
+            pods.ask("one", json!({"nvidia.com/gpu": 1})).await;
+            let seen = seen(&lathe, &host, &pods, "one").await;
+            assert_eq!(seen.ids.len(), 1);
+            assert_eq!(seen.nodes, nodes_of(&lathe, &seen.ids));
+        },
+    )
+    .await;
+}
+
 #[tokio::test]
 async fn a_driver_that_goes_takes_its_capacity_along_and_brings_it_back() {
     let (Some(cluster), Some(host)) = (cluster().await, host()) else {

@@ -122,9 +122,10 @@ async fn a_gpu_that_hangs_at_the_start_holds_up_no_other() {
             .unwrap();
     });
     let started = std::time::Instant::now();
-    rig.until_shown("whole whole").await;
-    // The call alone would have taken five.
-    assert!(started.elapsed() < Duration::from_millis(4500));
+    let first = rig.until_shown("whole whole").await;
+    // Told in time, or at least before the hang is noticed, which takes five seconds.
+    let is_in_time = started.elapsed() < Duration::from_millis(4500);
+    assert!(is_in_time || first.unknown().count() == 0, "{first:#?}");
     rig.until("the hang is not noticed", |i| i.unknown().count() == 1)
         .await;
     rig.sim.clear_all().unwrap();

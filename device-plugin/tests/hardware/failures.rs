@@ -35,6 +35,7 @@ async fn a_lost_gpu_keeps_its_layout_and_comes_back() {
     rig.until_shown("whole - whole").await;
     assert_eq!(rig.count_of(|kind| matches!(kind, EventKind::Lost(_))), 1);
     // Its events are read again.
+    rig.watching_again(1).await;
     rig.sim.xid(1, 43, None).unwrap();
     rig.until_event(|event| event.kind == EventKind::Xid(43))
         .await;
@@ -78,6 +79,7 @@ async fn a_driver_goes_and_comes_back() {
     rig.sim.load_driver().unwrap();
     let back = rig.until_shown("whole whole").await;
     assert!(generation(&back) > generation(&before));
+    rig.watching_again(1).await;
     rig.sim.xid(1, 43, None).unwrap();
     rig.until_event(|event| event.kind == EventKind::Xid(43))
         .await;

@@ -113,6 +113,24 @@ impl Rig {
         }
     }
 
+    /// Waits until a GPU is watched again, for the second time: what happens before is not heard of.
+    async fn watching_again(&self, gpu: u32) {
+        let reached = async {
+            let of_gpu = |event: &&Event| event.gpu.index == gpu;
+            let watching = |event: &&Event| event.kind == EventKind::Watching;
+            let count = || {
+                let events = self.events.lock().unwrap();
+                events.iter().filter(of_gpu).filter(watching).count()
+            };
+            while count() < 2 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        if tokio::time::timeout(BOUND, reached).await.is_err() {
+            panic!("not watched again: {:#?}", self.events.lock().unwrap());
+        }
+    }
+
     fn count_of(&self, wanted: impl Fn(&EventKind) -> bool) -> usize {
         let events = self.events.lock().unwrap();
         events.iter().filter(|event| wanted(&event.kind)).count()

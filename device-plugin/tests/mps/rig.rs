@@ -232,8 +232,10 @@ impl Rig {
     }
 
     pub(crate) async fn until_ready(&mut self) {
-        self.until("all is ready", |rig| rig.supervisor.is_ready())
-            .await;
+        self.until("all is ready, and said", |rig| {
+            rig.supervisor.is_ready() && rig.file(".ready").exists()
+        })
+        .await;
     }
 
     pub(crate) async fn until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {

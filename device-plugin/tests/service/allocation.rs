@@ -73,15 +73,16 @@ async fn slow_links_make_no_call_slow() {
     rig.start_kubelet();
     rig.start_plugin().await.unwrap();
     rig.until("gpu 8").await;
-    let begun = Instant::now();
-    let given = rig.kubelet().admit("a", "nvidia.com/gpu", 7).await.unwrap();
-    assert_eq!(given.ids.len(), 7);
-    // Two calls; one link alone takes longer.
-    assert!(
-        begun.elapsed() < Duration::from_millis(190),
-        "{:?}",
-        begun.elapsed()
-    );
+    let mut took = Vec::new();
+    // Two calls; one link alone takes longer. A busy machine may be slow by itself, but not every time.
+    while took.iter().all(|took| *took >= Duration::from_millis(190)) {
+        assert!(took.len() < 30, "{took:?}");
+        let begun = Instant::now();
+        let given = rig.kubelet().admit("a", "nvidia.com/gpu", 7).await.unwrap();
+        took.push(begun.elapsed());
+        assert_eq!(given.ids.len(), 7);
+        rig.pods.remove("a");
+    }
 }
 
 /// Case 9.

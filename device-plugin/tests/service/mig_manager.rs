@@ -52,7 +52,7 @@ async fn a_layout_by_label(#[case] board: &str, #[case] balanced: &str) {
             .unwrap();
         node["metadata"]["labels"]["nvidia.com/mig.config.state"].clone()
     };
-    tokio::time::timeout(Duration::from_secs(20), async {
+    tokio::time::timeout(Duration::from_secs(60), async {
         while state() != "success" {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) const NODE: &str = "gpu-node";
 
 /// Longer than anything here takes, so that a test that would wait for ever fails.
-const BOUND: Duration = Duration::from_secs(30);
+const BOUND: Duration = Duration::from_secs(60);
 
 /// What a test begins with.
 pub(crate) struct Setup {

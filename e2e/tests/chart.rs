@@ -126,6 +126,9 @@ async fn what_is_switched_off_leaves_nothing() {
 )]
 #[case::config_no_text("devicePlugin.config.map.a=1", "/devicePlugin/config/map/a")]
 #[case::two_configs("devicePlugin.config.name=x,devicePlugin.config.map.a=b", "not both")]
+#[case::no_configs("devicePlugin.config.default=a", "give name or map")]
+#[case::nothing_to_watch("devicePlugin.config.watch=true", "give name or map")]
+#[case::no_label_value("devicePlugin.config.map.a/b=c", "\"a/b\"")]
 #[case::default_config(
     "devicePlugin.config.map.a=b,devicePlugin.config.default=c",
     "which map does not have"

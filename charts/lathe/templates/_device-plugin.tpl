@@ -7,8 +7,16 @@
 {{- if and (gt (len $config.map) 1) (not $config.default) (not $config.fallbackStrategies) -}}
 {{- fail "devicePlugin.config: which of several configurations counts on a node without the label? Name it in default" -}}
 {{- end -}}
+{{- if and (or $config.default $config.watch) (not $config.name) (not $config.map) -}}
+{{- fail "devicePlugin.config: default and watch need configurations: give name or map" -}}
+{{- end -}}
 {{- if and $config.map $config.default (not (hasKey $config.map $config.default)) -}}
 {{- fail (printf "devicePlugin.config: default is %q, which map does not have" $config.default) -}}
+{{- end -}}
+{{- range $name, $_ := $config.map -}}
+{{- if not (regexMatch "^[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$" $name) -}}
+{{- fail (printf "devicePlugin.config.map: %q cannot be the value of a node's label" $name) -}}
+{{- end -}}
 {{- end -}}
 {{- if $config.map -}}
 {{ printf "%s-configs" (include "lathe.name" (list . "nvidia-device-plugin-daemonset")) }}

@@ -50,6 +50,7 @@ async fn a_passing_fault_passes_and_a_lasting_one_stays() {
     rig.until("gpu 2").await;
     rig.until_so("a condition", |rig| condition(rig)["status"] == "False")
         .await;
+    rig.listened_to().await;
     rig.node.xid(0, 94, None).unwrap();
     rig.until("gpu 1+1").await;
     rig.until_so("the condition", |rig| condition(rig)["status"] == "True")
@@ -84,6 +85,7 @@ async fn all_shares_of_a_faulty_gpu() {
     let file = "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 4}]}}";
     let rig = Setup::new().file(file).start().await;
     rig.until("gpu 8").await;
+    rig.listened_to().await;
     rig.node.xid(1, 48, None).unwrap();
     rig.until("gpu 4+4").await;
     assert!(
@@ -110,6 +112,7 @@ async fn one_faulty_instance() {
         (instance.id, instance.compute[0].id)
     };
     let before = rig.healthy("mig-1g.10gb");
+    rig.listened_to().await;
     rig.node
         .xid(1, 94, Some((gpu_instance, compute_instance)))
         .unwrap();

@@ -105,6 +105,7 @@ async fn untouched_resources_are_not_told_again() {
     };
     let mut kubelet = rig.kubelet.take().unwrap();
     while !kubelet.is_quiet().await {}
+    rig.listened_to().await;
     rig.node.xid(0, 94, Some((one, instance))).unwrap();
     let Seen::List(list) = bounded(kubelet.next()).await else {
         panic!("a list")

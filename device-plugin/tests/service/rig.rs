@@ -275,6 +275,21 @@ impl Rig {
         }
     }
 
+    /// Waits until the events of all GPUs are listened for: what comes before is not heard of.
+    pub(crate) async fn listened_to(&self) {
+        let gpus = self.node.state().unwrap().gpus.len();
+        self.node.set_trace(true).unwrap();
+        self.until_so("events are listened for", |rig| {
+            let calls = rig.node.trace().unwrap().into_iter();
+            let waits = calls.filter(|call| call.symbol.starts_with("nvmlEventSetWait"));
+            let sets: BTreeSet<String> = waits.map(|call| call.args["set"].to_string()).collect();
+            sets.len() >= gpus
+        })
+        .await;
+        self.node.set_trace(false).unwrap();
+        self.node.clear_trace().unwrap();
+    }
+
     /// Waits until something else holds.
     pub(crate) async fn until_so(&self, what: &str, mut is: impl FnMut(&Self) -> bool) {
         let reached = async {

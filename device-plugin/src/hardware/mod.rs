@@ -3,6 +3,7 @@
 //! [`Hardware`] follows the driver on a thread of its own and keeps an [`Inventory`], in which a GPU that stops answering
 //! stays, with its [`Trouble`]. What a GPU's trouble or an event means for pods is not decided here.
 
+pub(crate) mod bus;
 mod describe;
 mod follow;
 mod inventory;

@@ -166,6 +166,7 @@ impl Service {
             specs: None,
             mps: RefCell::new(mps::Watch::new(mps::Root::new(&self.config.mps_root))),
             driver_version: None,
+            without_gpus: false,
             lists: BTreeMap::new(),
             looking: BTreeMap::new(),
             looked: mpsc::unbounded_channel(),

@@ -24,7 +24,7 @@ use super::settings::Settings;
 use super::shared::Shared;
 use super::view::{View, view};
 use super::work::on_thread;
-use crate::hardware::{Driver, Hardware, Inventory};
+use crate::hardware::{Driver, Hardware, Inventory, bus};
 use crate::health::{
     self, EVENT_ACTION, EventPlace, Health, Notice, Observation, Readings, Verdict,
 };
@@ -107,6 +107,8 @@ pub(super) struct Worker {
     pub(super) mps: RefCell<mps::Watch>,
     /// The driver's, when it answered last.
     pub(super) driver_version: Option<String>,
+    /// There is no driver, and no GPU that could have one: nothing is amiss.
+    pub(super) without_gpus: bool,
     pub(super) lists: BTreeMap<ResourceName, Vec<ListedDevice>>,
     /// GPUs that were asked how they are, and when.
     pub(super) looking: BTreeMap<String, Instant>,
@@ -186,6 +188,16 @@ impl Worker {
         self.inventory = self.sources.inventory.borrow_and_update().clone();
         let up = matches!(self.inventory.driver(), Driver::Present { .. });
         self.shared.metrics.driver_up(up);
+        let never =
+            matches!(self.inventory.driver(), Driver::Gone { .. }) && self.driver_version.is_none();
+        let without_gpus = never && !bus::has_gpu(&self.config.root);
+        if without_gpus && !self.without_gpus {
+            tracing::info!("there is no NVIDIA GPU on this node; waiting for one");
+        }
+        self.without_gpus = without_gpus;
+        if without_gpus {
+            return;
+        }
         let observation = Observation::Inventory(&self.inventory);
         let notices = self.health.observe(observation, Instant::now());
         self.tell(notices);
@@ -334,13 +346,16 @@ impl Worker {
                     .to_owned(),
             ),
             (_, Driver::Unknown) => Some("the driver has not answered yet".to_owned()),
+            (_, Driver::Gone { .. }) if self.without_gpus => None,
             (_, Driver::Gone { reason }) => Some(reason.clone()),
             (_, Driver::Present { version, .. }) => {
                 self.driver_version = Some(version.clone());
                 None
             }
         };
-        self.show_condition();
+        if !self.without_gpus {
+            self.show_condition();
+        }
         // Before both are known, nothing can be offered; later, what was known goes on.
         if let (Some(settings), Some(version)) =
             (self.choice.in_force().cloned(), self.driver_version.clone())

@@ -86,6 +86,34 @@ async fn a_driver_may_come_late() {
     rig.until("gpu 2").await;
 }
 
+#[tokio::test]
+async fn a_node_without_gpus_is_ready_and_quiet() {
+    let mut rig = Setup::new()
+        .without_driver()
+        .node(serde_json::json!({}))
+        .prepare()
+        .await;
+    let bus = rig.node.root().join("sys/bus/pci/devices");
+    for device in std::fs::read_dir(&bus).unwrap() {
+        let device = device.unwrap().path();
+        std::fs::remove_file(&device)
+            .or_else(|_| std::fs::remove_dir_all(&device))
+            .unwrap();
+    }
+    rig.start_kubelet();
+    rig.start_plugin().await.unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while rig.get("/readyz").await.0 != 200 {
+        assert!(std::time::Instant::now() < deadline, "never ready");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    // Several attempts to open the driver later it is still so.
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(rig.get("/readyz").await.0, 200);
+    assert_eq!(rig.events(), Vec::<String>::new());
+    assert_eq!(rig.held(), Default::default());
+}
+
 /// A reset takes a layout away without an event, at times so soon that nothing in `/proc` was seen to change.
 #[tokio::test]
 async fn a_layout_that_is_gone_at_once() {

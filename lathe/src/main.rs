@@ -112,6 +112,9 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// By then a part has read its configuration, opened the driver and talked to whom it talks.
+const STARTED: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// Runs a part on one thread until it ends; SIGINT and SIGTERM ask it to.
 ///
 /// One thread is enough: parts keep driver calls on threads of their own, and a second worker costs memory on every node.
@@ -134,6 +137,10 @@ where
                 _ = terminate.recv() => {}
             }
             asked.cancel();
+        });
+        tokio::spawn(async {
+            tokio::time::sleep(STARTED).await;
+            nvml::unmap_code();
         });
         start(shutdown).await
     })?;

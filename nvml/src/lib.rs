@@ -36,6 +36,7 @@
 #![allow(unsafe_code)]
 
 mod code;
+mod code_pages;
 mod compute_mode;
 mod context;
 mod device;
@@ -65,6 +66,7 @@ mod topology;
 mod watch;
 
 pub use code::Code;
+pub use code_pages::unmap_code;
 pub use compute_mode::ComputeMode;
 pub use device::{Device, MigDevice};
 pub use driver::{Driver, Options};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sim_kubelet::Admitted;
+use sim_nvml::model::health::EccError;
 
 use crate::rig::{Rig, Setup};
 
@@ -17,8 +18,8 @@ const BUSY: Duration = Duration::from_secs(58);
 /// How long a wait for events of a GPU that was reset goes on before it begins anew.
 const LISTENS: Duration = Duration::from_millis(1_200);
 
-/// A reset, or another life of the driver, is known by the energy that is counted from there on. Before one that matters, it
-/// has to have counted for longer than until the next look after it.
+/// A reset, or another life of the driver, is known by the memory errors and the energy that are counted anew from there on.
+/// Before one that matters, a look has to have seen what was counted before, and more of it than until the next look.
 const COUNTED: Duration = Duration::from_secs(3);
 
 /// What happens to the hardware, or is asked of the kubelet.
@@ -113,7 +114,7 @@ async fn take(rig: &mut Rig, known: &mut Known, step: Step) {
             // An event that comes while nobody listens is lost: after the driver was loaded, or the GPU reset.
             settles(rig, known).await;
             tokio::time::sleep(LISTENS).await;
-            rig.node.xid(gpu, 48, None).unwrap();
+            rig.node.ecc(gpu, EccError::Dbe, 1).unwrap();
             known.faulty.insert(gpu);
         }
         Step::Cut(gpu, layout) if known.loaded && !lost(rig, gpu) => {

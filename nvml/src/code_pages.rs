@@ -7,16 +7,21 @@ use std::ffi::c_void;
 
 use rustix::mm::Advice;
 
-/// Unmaps the program's code, and its libraries'. What runs next is mapped again, from the page cache, without a read.
+/// Unmaps the program's code. What runs next is mapped again, from the page cache, without a read.
 ///
-/// Nothing happens where the system does not say what is mapped.
+/// Nothing happens where the system does not say what is mapped. Libraries stay as they are: the driver's may be closed, and
+/// something else be mapped in its place, meanwhile.
 pub fn unmap_code() {
-    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
+    let Ok(smaps) = std::fs::read_to_string("/proc/self/smaps") else {
         return;
     };
-    for (start, end) in maps.lines().filter_map(code) {
-        // SAFETY: the mapping is private, of a file, and not writable: each of its pages is that of the file, so it comes back
-        // as it was. The range is not dereferenced here.
+    let Ok(program) = std::fs::read_link("/proc/self/exe") else {
+        return;
+    };
+    for (start, end) in code(&smaps, &program.to_string_lossy()) {
+        // SAFETY: the mapping is the program's own, which stays where it is until the end. It is private, not writable, and has
+        // no page of its own (relocated code would be one): each page is that of the file, so it comes back as it was. The
+        // range is not dereferenced here.
         let given = unsafe {
             rustix::mm::madvise(
                 std::ptr::without_provenance_mut::<c_void>(start),
@@ -30,13 +35,27 @@ pub fn unmap_code() {
     }
 }
 
-/// The range of a line of `/proc/<pid>/maps` (proc_pid_maps(5)), if it is code of a file that nobody can have changed.
-fn code(line: &str) -> Option<(usize, usize)> {
+/// The mappings of `/proc/<pid>/smaps` (proc_pid_smaps(5)) that are code of the file `program`, as it is there.
+fn code(smaps: &str, program: &str) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    let mut current = None;
+    for line in smaps.lines() {
+        match line.split_once(':') {
+            // Bytes that differ from the file's.
+            Some(("Anonymous", size)) if size.trim() == "0 kB" => found.extend(current.take()),
+            Some((name, _)) if name.bytes().all(|c| c.is_ascii_alphabetic() || c == b'_') => {}
+            _ => current = code_of(line, program),
+        }
+    }
+    found
+}
+
+/// The range of a mapping's first line, when it is code of the file.
+fn code_of(line: &str, program: &str) -> Option<(usize, usize)> {
     let mut words = line.split_ascii_whitespace();
     let (range, permissions) = (words.next()?, words.next()?);
     let (_offset, _device, _inode) = (words.next()?, words.next()?, words.next()?);
-    let path = words.next()?;
-    if permissions != "r-xp" || !path.starts_with('/') {
+    if permissions != "r-xp" || words.next()? != program {
         return None;
     }
     let (start, end) = range.split_once('-')?;
@@ -53,30 +72,40 @@ mod tests {
 
     use super::*;
 
+    const PROGRAM: &str = "/usr/bin/lathe";
+    const CODE: Option<(usize, usize)> = Some((0x55d0_c0e0_0000, 0x55d0_c0f0_0000));
+
     #[rstest]
-    #[case("55d0c0e00000-55d0c0f00000 r-xp 00040000 fe:01 123 /usr/bin/lathe", Some((0x55d0_c0e0_0000, 0x55d0_c0f0_0000)))]
-    #[case::data(
-        "55d0c0f00000-55d0c0f10000 rw-p 00140000 fe:01 123 /usr/bin/lathe",
-        None
-    )]
-    #[case::relocated(
-        "55d0c0f00000-55d0c0f10000 r--p 00140000 fe:01 123 /usr/bin/lathe",
-        None
-    )]
-    #[case::writable_code(
-        "55d0c0f00000-55d0c0f10000 rwxp 00140000 fe:01 123 /usr/bin/lathe",
-        None
-    )]
-    #[case::shared(
-        "55d0c0f00000-55d0c0f10000 r-xs 00140000 fe:01 123 /usr/bin/lathe",
-        None
-    )]
-    #[case::anonymous("7f0000000000-7f0000001000 r-xp 00000000 00:00 0", None)]
-    #[case::the_kernels("7ffc00000000-7ffc00002000 r-xp 00000000 00:00 0 [vdso]", None)]
-    #[case::empty("", None)]
-    #[case::no_numbers("x-y r-xp 0 0 0 /lathe", None)]
-    fn lines(#[case] line: &str, #[case] wanted: Option<(usize, usize)>) {
-        assert_eq!(code(line), wanted);
+    #[case::code("r-xp 00040000 fe:01 123 /usr/bin/lathe", 0, CODE)]
+    #[case::relocated_code("r-xp 00040000 fe:01 123 /usr/bin/lathe", 4, None)]
+    #[case::constants("r--p 00140000 fe:01 123 /usr/bin/lathe", 0, None)]
+    #[case::data("rw-p 00140000 fe:01 123 /usr/bin/lathe", 0, None)]
+    #[case::writable_code("rwxp 00140000 fe:01 123 /usr/bin/lathe", 0, None)]
+    #[case::another_file("r-xp 00040000 fe:01 123 /usr/lib/libm.so.6", 0, None)]
+    #[case::shared("r-xs 00140000 fe:01 123 /usr/bin/lathe", 0, None)]
+    #[case::no_file("r-xp 00000000 00:00 0", 0, None)]
+    #[case::the_kernels("r-xp 00000000 00:00 0 [vdso]", 0, None)]
+    fn mappings(
+        #[case] first: &str,
+        #[case] anonymous: u32,
+        #[case] wanted: Option<(usize, usize)>,
+    ) {
+        let mapping = format!(
+            "55d0c0e00000-55d0c0f00000 {first}\nSize: 1024 kB\nPrivate_Dirty: 0 kB\nAnonymous: {anonymous} kB\nVmFlags: rd ex mr\n"
+        );
+        assert_eq!(code(&mapping, PROGRAM), Vec::from_iter(wanted));
+        let other = "7f0000000000-7f0000001000 rw-p 00000000 00:00 0\nAnonymous: 0 kB\n";
+        let all = format!("{other}{mapping}{other}");
+        assert_eq!(code(&all, PROGRAM), Vec::from_iter(wanted));
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("x-y r-xp 0 0 0 /usr/bin/lathe\nAnonymous: 0 kB")]
+    #[case("2000-1000 r-xp 0 0 0 /usr/bin/lathe\nAnonymous: 0 kB")]
+    #[case("Anonymous: 0 kB")]
+    fn no_mappings(#[case] smaps: &str) {
+        assert_eq!(code(smaps, PROGRAM), []);
     }
 
     /// Bytes of mapped files that are resident.

@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail, ensure};
 use kubelet::api::device_plugin::{AllocateRequest, ContainerAllocateRequest};
 use sim_kubelet::{DeviceManager, Seen};
 
-use crate::bench_node::{Node, PATIENCE, Process, Program, print_times};
+use crate::bench_node::{Node, PATIENCE, Process, Program, SETTLED, print_times};
 
 /// What the node offers: seven instances of eight GPUs.
 const DEVICES: usize = 56;
@@ -85,6 +85,8 @@ async fn follow(
         "device plugin: registered {:?} after its start",
         begun.elapsed()
     );
+
+    tokio::time::sleep_until((begun + SETTLED).into()).await;
 
     let mut times = Vec::new();
     for _ in 0..numbers.restarts {

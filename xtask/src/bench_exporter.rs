@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 
-use crate::bench_node::{Layout, Node, PATIENCE, Process, Program, call, print_times, wait_for};
+use crate::bench_node::{
+    Layout, Node, PATIENCE, Process, Program, SETTLED, call, print_times, wait_for,
+};
 
 /// Eight GPUs of seven instances.
 const INSTANCES: usize = 56;
@@ -93,6 +95,8 @@ fn exporter(lathe: &Path, node: &Node, numbers: &ExporterNumbers) -> anyhow::Res
             std::thread::sleep(Duration::from_millis(100));
         }
     };
+    complete(&mut body)?;
+    std::thread::sleep(SETTLED);
     complete(&mut body)?;
     print_memory("exporter: fresh", &process)?;
     for _ in 0..numbers.recuts {

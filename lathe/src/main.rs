@@ -140,7 +140,7 @@ where
         });
         tokio::spawn(async {
             tokio::time::sleep(STARTED).await;
-            nvml::unmap_code();
+            nvml::unmap_start();
         });
         start(shutdown).await
     })?;

@@ -36,7 +36,6 @@
 #![allow(unsafe_code)]
 
 mod code;
-mod code_pages;
 mod compute_mode;
 mod context;
 mod device;
@@ -62,11 +61,11 @@ mod process;
 mod reset;
 mod session;
 mod snapshot;
+mod start_pages;
 mod topology;
 mod watch;
 
 pub use code::Code;
-pub use code_pages::unmap_code;
 pub use compute_mode::ComputeMode;
 pub use device::{Device, MigDevice};
 pub use driver::{Driver, Options};
@@ -86,5 +85,6 @@ pub use mig_write::Activation;
 pub use process::{Process, ProcessKind};
 pub use session::Session;
 pub use snapshot::{GpuInfo, Snapshot};
+pub use start_pages::unmap_start;
 pub use topology::{NvLinkEnd, TopologyReport};
 pub use watch::{EventStop, EventStream, EventWatch};

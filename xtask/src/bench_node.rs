@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail, ensure};
 /// How long a process may take to answer for the first time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A part unmaps the code of its start ten seconds after it; what it holds then and works with from then on is what counts.
+/// A part unmaps what only its start needed ten seconds after it; what it holds then and works with from then on is what counts.
 pub(crate) const SETTLED: Duration = Duration::from_secs(12);
 
 const LAYOUT: &str = "\

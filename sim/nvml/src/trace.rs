@@ -4,8 +4,8 @@
 //! `O_APPEND` write, so lines of several processes never mix. Must not know what the calls mean.
 
 use std::{
-    fs::{File, OpenOptions},
-    io::{self, BufRead, BufReader, Write},
+    fs::{self, OpenOptions},
+    io::{self, Write},
     path::Path,
 };
 
@@ -46,19 +46,21 @@ pub fn append(folder: &Path, entry: &Entry) -> io::Result<()> {
         .write_all(&line)
 }
 
-/// Reads the trace in `folder`, oldest call first; an absent file is an empty trace.
+/// Reads the trace in `folder`, oldest call first; an absent file is an empty trace, and a last line that is still being
+/// written is no call yet.
 ///
 /// # Errors
 /// When the file cannot be read or a line is not a trace entry.
 pub fn read(folder: &Path) -> io::Result<Vec<Entry>> {
-    let file = match File::open(folder.join(FILE)) {
-        Ok(file) => file,
+    let text = match fs::read_to_string(folder.join(FILE)) {
+        Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    BufReader::new(file)
+    let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
+    whole
         .lines()
-        .map(|line| Ok(serde_json::from_str(&line?)?))
+        .map(|line| Ok(serde_json::from_str(line)?))
         .collect()
 }
 
@@ -103,6 +105,15 @@ mod tests {
             [0, 4]
         );
         assert_eq!(lines[1], entry);
+        let line = serde_json::to_string(&entry).unwrap();
+        for written in [1, line.len() / 2, line.len()] {
+            let path = folder.path().join(FILE);
+            let former = fs::read(&path).unwrap();
+            let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+            file.write_all(&line.as_bytes()[..written]).unwrap();
+            assert_eq!(read(folder.path()).unwrap(), lines);
+            fs::write(&path, former).unwrap();
+        }
         clear(folder.path()).unwrap();
         assert_eq!(read(folder.path()).unwrap(), []);
     }

@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case("kubelet.sock", ".")]
+    #[case("kubelet.sock", "./")]
     #[case("k/kubelet.sock", "./k")]
     #[case("/k/kubelet.sock", "/k")]
     fn plugins_serve_beside_the_kubelets_socket(#[case] socket: &str, #[case] folder: &str) {

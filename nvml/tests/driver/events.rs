@@ -1,5 +1,7 @@
 //! Events: what is delivered, to whom, and when it ends.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use nvml::{Activation, Error, Event, EventKind, EventMask, EventStream};
@@ -221,23 +223,31 @@ fn a_gpu_that_is_back_is_watched_at_once_when_somebody_says_so() {
 fn events_without_room_are_counted() {
     let node = Node::of("h100-sxm5-80gb", 1);
     let driver = node.open();
-    let (sender, events) = std::sync::mpsc::sync_channel(1);
+    let (sender, events) = std::sync::mpsc::channel();
+    let full = Arc::new(AtomicBool::new(false));
+    let refused = Arc::new(AtomicUsize::new(0));
+    let (is_full, refusals) = (Arc::clone(&full), Arc::clone(&refused));
     let _watch = driver
         .watch_with(EventMask::ALL, move |event| {
-            sender.try_send(event.kind).is_ok()
+            let room = !is_full.load(Ordering::SeqCst);
+            if !room && matches!(event.kind, EventKind::Xid(_)) {
+                refusals.fetch_add(1, Ordering::SeqCst);
+            }
+            room && sender.send(event.kind).is_ok()
         })
         .unwrap();
     let next = || events.recv_timeout(Duration::from_secs(60)).unwrap();
     assert_eq!(next(), EventKind::Watching);
-    for xid in [31, 43, 45, 13] {
+    full.store(true, Ordering::SeqCst);
+    for xid in [43, 45, 13] {
         node.sim.xid(0, xid, None).unwrap();
     }
-    assert_eq!(next(), EventKind::Xid(31));
-    // The first had room; the next one that comes when there is room again says how many had not.
-    eventually("the count of dropped events", || {
-        node.sim.xid(0, 61, None).unwrap();
-        events
-            .try_recv()
-            .is_ok_and(|kind| matches!(kind, EventKind::Dropped(n) if n >= 3))
+    eventually("three events that find no room", || {
+        refused.load(Ordering::SeqCst) == 3
     });
+    full.store(false, Ordering::SeqCst);
+    node.sim.xid(0, 61, None).unwrap();
+    // The first that finds room again says how many did not.
+    assert_eq!(next(), EventKind::Dropped(3));
+    assert_eq!(next(), EventKind::Xid(61));
 }

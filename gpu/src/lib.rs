@@ -25,6 +25,7 @@ mod demand;
 mod device;
 mod goal;
 mod impossible;
+pub mod installation;
 mod keep;
 pub mod labels;
 mod layout;

@@ -2,43 +2,17 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use gpu::installation::{LIBRARY_FOLDERS, PROGRAM_FOLDERS};
+
 /// The name that every client loads; the file behind it is `libnvidia-ml.so.<driver version>`.
 pub(crate) const SONAME: &str = "libnvidia-ml.so.1";
-
-/// Folders that hold the driver library, most usual first: distributions, container images of the driver, GKE, WSL, NixOS.
-const LIBRARY_FOLDERS: &[&str] = &[
-    "usr/lib/x86_64-linux-gnu",
-    "usr/lib/aarch64-linux-gnu",
-    "usr/lib64",
-    "usr/lib",
-    "lib/x86_64-linux-gnu",
-    "lib/aarch64-linux-gnu",
-    "lib64",
-    "lib",
-    "usr/local/nvidia/lib64",
-    "home/kubernetes/bin/nvidia/lib64",
-    "usr/lib/wsl/lib",
-    "run/opengl-driver/lib",
-];
-
-/// Folders that hold `nvidia-smi`.
-const PROGRAM_FOLDERS: &[&str] = &[
-    "usr/bin",
-    "bin",
-    "usr/local/bin",
-    "usr/local/nvidia/bin",
-    "home/kubernetes/bin/nvidia/bin",
-    "opt/bin",
-    "usr/lib/wsl/lib",
-    "run/current-system/sw/bin",
-];
 
 /// How many symbolic links are followed before giving up, as the kernel does (`ELOOP`).
 const MAX_LINKS: usize = 40;
 
 /// The driver library under `root`, or the folders that were searched for it.
 pub(crate) fn library(root: &Path) -> Result<PathBuf, Vec<PathBuf>> {
-    find(root, LIBRARY_FOLDERS, SONAME).ok_or_else(|| {
+    find(root, &LIBRARY_FOLDERS, SONAME).ok_or_else(|| {
         LIBRARY_FOLDERS
             .iter()
             .map(|folder| root.join(folder))
@@ -55,7 +29,7 @@ pub fn driver_library(root: &Path) -> Option<PathBuf> {
 /// A program of the driver under `root`, such as `nvidia-cuda-mps-control`, where there is one.
 #[must_use]
 pub fn program(root: &Path, name: &str) -> Option<PathBuf> {
-    find(root, PROGRAM_FOLDERS, name)
+    find(root, &PROGRAM_FOLDERS, name)
 }
 
 fn find(root: &Path, folders: &[&str], name: &str) -> Option<PathBuf> {

@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail, ensure};
 use kubelet::api::device_plugin::{AllocateRequest, ContainerAllocateRequest};
 use sim_kubelet::{DeviceManager, Seen};
 
-use crate::bench_node::{Node, PATIENCE, Process, Program, SETTLED, print_times};
+use crate::bench_node::{Node, PATIENCE, Process, Program, SETTLED, print_memory, print_times};
 
 /// What the node offers: seven instances of eight GPUs.
 const DEVICES: usize = 56;
@@ -87,6 +87,7 @@ async fn follow(
     );
 
     tokio::time::sleep_until((begun + SETTLED).into()).await;
+    print_memory("device plugin: settled", &process)?;
 
     let mut times = Vec::new();
     for _ in 0..numbers.restarts {
@@ -126,13 +127,7 @@ async fn follow(
         );
     }
     print_times("device plugin: allocation", times);
-    println!(
-        "device plugin: {} KiB resident, {} KiB of it its own; at most {} KiB resident",
-        process.memory("VmRSS")?,
-        process.memory("RssAnon")?,
-        process.memory("VmHWM")?
-    );
-    Ok(())
+    print_memory("device plugin: after all of this", &process)
 }
 
 /// Waits until the plugin's list of devices is complete; its socket.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 
 use crate::bench_node::{
-    Layout, Node, PATIENCE, Process, Program, SETTLED, call, print_times, wait_for,
+    Layout, Node, PATIENCE, Process, Program, SETTLED, call, print_memory, print_times, wait_for,
 };
 
 /// Eight GPUs of seven instances.
@@ -119,16 +119,6 @@ fn exporter(lathe: &Path, node: &Node, numbers: &ExporterNumbers) -> anyhow::Res
     println!("exporter: page of {} bytes, {samples} samples", body.len());
     print_times("exporter: scrape", times);
     print_memory("exporter: after the scrapes", &process)
-}
-
-fn print_memory(when: &str, process: &Process) -> anyhow::Result<()> {
-    println!(
-        "{when}: {} KiB resident, {} KiB of it its own; at most {} KiB resident",
-        process.memory("VmRSS")?,
-        process.memory("RssAnon")?,
-        process.memory("VmHWM")?
-    );
-    Ok(())
 }
 
 /// The samples of a family.

@@ -47,6 +47,17 @@ impl Program {
     }
 }
 
+/// Prints what a process holds of the machine's memory.
+pub(crate) fn print_memory(when: &str, process: &Process) -> anyhow::Result<()> {
+    println!(
+        "{when}: {} KiB resident, {} KiB of it its own; at most {} KiB resident",
+        process.memory("VmRSS")?,
+        process.memory("RssAnon")?,
+        process.memory("VmHWM")?
+    );
+    Ok(())
+}
+
 /// Prints what a distribution of times is told by.
 pub(crate) fn print_times(what: &str, mut times: Vec<Duration>) {
     times.sort_unstable();

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use gpu::installation::PROGRAM_FOLDERS;
+
 use super::Placed;
 use crate::{Error, Root};
 
@@ -14,19 +16,6 @@ const PROGRAMS: [&str; 7] = [
     "nvidia-cuda-mps-server",
     "nvidia-imex",
     "nvidia-imex-ctl",
-];
-
-/// Folders that hold them, most usual first.
-const PROGRAM_FOLDERS: [&str; 9] = [
-    "/usr/bin",
-    "/usr/sbin",
-    "/bin",
-    "/sbin",
-    "/usr/local/bin",
-    "/usr/local/nvidia/bin",
-    "/home/kubernetes/bin/nvidia/bin",
-    "/opt/bin",
-    "/run/current-system/sw/bin",
 ];
 
 /// Files in `/etc`, `/usr/local/share` or `/usr/share`.
@@ -78,7 +67,9 @@ fn first(root: &Root, paths: impl IntoIterator<Item = PathBuf>) -> Result<Option
 fn in_folders(root: &Root, folders: &[&str], name: &str) -> Result<Option<Placed>, Error> {
     first(
         root,
-        folders.iter().map(|folder| Path::new(folder).join(name)),
+        folders
+            .iter()
+            .map(|folder| Path::new("/").join(folder).join(name)),
     )
 }
 

@@ -3,24 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use gpu::installation::LIBRARY_FOLDERS;
+
 use crate::root::file_name;
 use crate::{Error, Root};
-
-/// Folders that hold the driver's libraries, most usual first: distributions, images of the driver, GKE, WSL, NixOS.
-const FOLDERS: &[&str] = &[
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/lib/x86_64-linux-gnu",
-    "/lib/aarch64-linux-gnu",
-    "/lib64",
-    "/lib",
-    "/usr/local/nvidia/lib64",
-    "/home/kubernetes/bin/nvidia/lib64",
-    "/usr/lib/wsl/lib",
-    "/run/opengl-driver/lib",
-];
 
 /// Folders below that of the libraries which have some of them, or links to them.
 const BELOW: [&str; 3] = ["", "vdpau", "gbm"];
@@ -42,8 +28,8 @@ pub(super) struct Library {
 /// The folder of the libraries of this version, behind all links.
 pub(super) fn folder(root: &Root, version: &str) -> Result<PathBuf, Error> {
     for library in ["libcuda", "libnvidia-ml"] {
-        for folder in FOLDERS {
-            let file = root.resolve(format!("{folder}/{library}.so.{version}"))?;
+        for folder in LIBRARY_FOLDERS {
+            let file = root.resolve(format!("/{folder}/{library}.so.{version}"))?;
             if let Some(folder) = file.as_deref().and_then(Path::parent) {
                 return Ok(folder.to_owned());
             }

@@ -55,7 +55,7 @@ async fn distinct_refuses_what_cannot_be() {
     rig.kubelet().admit("b", "nvidia.com/gpu", 2).await.unwrap();
 }
 
-/// Case 5: 7 of 8 GPUs, and links that take 200 ms each to ask.
+/// Case 5: 7 of 8 GPUs, and links that take three seconds each to ask.
 #[tokio::test]
 async fn slow_links_make_no_call_slow() {
     let mut rig = Setup::spec(NodeSpec::preset("dgx-h100").unwrap())
@@ -67,22 +67,19 @@ async fn slow_links_make_no_call_slow() {
         "nvmlDeviceGetP2PStatus",
     ] {
         rig.node
-            .inject(Fault::new(symbol, Effect::Delay(200_000)))
+            .inject(Fault::new(symbol, Effect::Delay(3_000_000)))
             .unwrap();
     }
     rig.start_kubelet();
     rig.start_plugin().await.unwrap();
     rig.until("gpu 8").await;
-    let mut took = Vec::new();
-    // Two calls; one link alone takes longer. A busy machine may be slow by itself, but not every time.
-    while took.iter().all(|took| *took >= Duration::from_millis(190)) {
-        assert!(took.len() < 30, "{took:?}");
-        let begun = Instant::now();
-        let given = rig.kubelet().admit("a", "nvidia.com/gpu", 7).await.unwrap();
-        took.push(begun.elapsed());
-        assert_eq!(given.ids.len(), 7);
-        rig.pods.remove("a");
-    }
+    // The first calls of all, so that nothing was learned by an earlier one. One link alone takes longer, however busy the
+    // machine is; how long they take on an idle one is a benchmark.
+    let begun = Instant::now();
+    let given = rig.kubelet().admit("a", "nvidia.com/gpu", 7).await.unwrap();
+    let took = begun.elapsed();
+    assert_eq!(given.ids.len(), 7);
+    assert!(took < Duration::from_millis(2_900), "{took:?}");
 }
 
 /// Case 9.

@@ -80,10 +80,32 @@ impl Pods {
     /// Waits until a pod runs.
     pub(crate) async fn runs(&self, name: &str) -> Pod {
         let running = await_condition(self.0.clone(), name, is_pod_running());
-        bounded(&format!("pod {name} to run"), running)
-            .await
-            .unwrap();
+        match tokio::time::timeout(LIMIT, running).await {
+            Ok(outcome) => drop(outcome.unwrap()),
+            Err(_) => panic!(
+                "pod {name} does not run after {} s: {}",
+                LIMIT.as_secs(),
+                self.what_it_waits_for(name).await
+            ),
+        }
         self.get(name).await
+    }
+
+    /// The messages of a pod's conditions and of its waiting containers: why it is not scheduled, admitted or started.
+    async fn what_it_waits_for(&self, name: &str) -> String {
+        let status = self.get(name).await.status.unwrap_or_default();
+        let of_pod = [status.reason, status.message];
+        let conditions = status.conditions.into_iter().flatten();
+        let of_conditions = conditions.filter(|one| one.status != "True");
+        let containers = status.container_statuses.into_iter().flatten();
+        let waiting = containers.filter_map(|container| container.state?.waiting);
+        let said: Vec<String> = of_pod
+            .into_iter()
+            .chain(of_conditions.flat_map(|one| [one.reason, one.message]))
+            .chain(waiting.flat_map(|one| [one.reason, one.message]))
+            .flatten()
+            .collect();
+        said.join("; ")
     }
 
     /// What the kubelet and the API server know of a pod.

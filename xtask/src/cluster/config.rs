@@ -176,8 +176,9 @@ fn network(cluster: &Cluster) -> String {
 
 /// - `failCgroupV1`: the kubelet refuses version 1 by default since 1.35.
 /// - `cgroupRoot`: a group of its own, or the kubelet of a second cluster would remove the pods of the first as orphans.
-/// - `failSwapOn`, `evictionHard`, `imageGC…`: small machines with little disk. The images are loaded once, and nowhere else to
-///   be had.
+/// - `failSwapOn`, `imageGC…`: small machines with little disk. The images are loaded once, and nowhere else to be had.
+/// - `evictionHard`: 0% turns a signal off. What a disk has left is a share of its whole size, most of which other programs than
+///   these pods may use; a node under disk pressure takes no pods, and the tests would wait for them.
 fn kubelet(cluster: &Cluster, pki: &Pki) -> String {
     format!(
         r#"apiVersion: kubelet.config.k8s.io/v1beta1
@@ -197,9 +198,10 @@ containerRuntimeEndpoint: "unix://{socket}"
 podLogsDir: "{logs}"
 evictionHard:
   memory.available: 50Mi
-  nodefs.available: "1%"
-  nodefs.inodesFree: "1%"
-  imagefs.available: "1%"
+  nodefs.available: "0%"
+  nodefs.inodesFree: "0%"
+  imagefs.available: "0%"
+  imagefs.inodesFree: "0%"
 imageGCHighThresholdPercent: 100
 nodeStatusUpdateFrequency: 2s
 syncFrequency: 5s

@@ -1,15 +1,13 @@
-//! What the kernel says about the machine, under the node root: its type, and its PCI devices.
+//! What the kernel says about the machine, under the node root: its type, and whether it is a virtual one with a vGPU.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
 use gpu::labels::Vgpu;
+use nvml::PciDevice;
 
 use crate::vgpu::{self, CONFIG_BYTES};
-
-const PCI_DEVICES: &str = "sys/bus/pci/devices";
-const NVIDIA: u32 = 0x10de;
 
 /// The machine type; `None` when the file is missing or says nothing.
 pub(crate) fn machine_type(root: &Path, file: &Path) -> Option<String> {
@@ -19,26 +17,13 @@ pub(crate) fn machine_type(root: &Path, file: &Path) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// The PCI class of the device with this name in sysfs.
-pub(crate) fn pci_class(root: &Path, sysfs_name: &str) -> Option<u32> {
-    hex(&root.join(PCI_DEVICES).join(sysfs_name).join("class"))
-}
-
 /// Whether there is a vGPU among the PCI devices; `Err` says why that cannot be known.
 pub(crate) fn vgpu(root: &Path) -> Result<Vgpu, String> {
-    let folder = root.join(PCI_DEVICES);
-    let entries = match fs::read_dir(&folder) {
-        Ok(entries) => entries,
-        Err(error) => return Err(format!("{}: {error}", folder.display())),
-    };
-    let mut devices: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-    // Several vGPUs have one host; the order only has to be the same every time.
-    devices.sort();
+    let devices = PciDevice::of_nvidia(root)
+        .map_err(|error| format!("PCI devices below {}: {error}", root.display()))?;
+    // Several vGPUs have one host: the first will do.
     for device in devices {
-        if hex(&device.join("vendor")) != Some(NVIDIA) {
-            continue;
-        }
-        let path = device.join("config");
+        let path = device.file("config");
         let config = read_config(&path).map_err(|error| {
             format!(
                 "{}: {error}; reading PCI capabilities needs root",
@@ -61,11 +46,6 @@ fn read_config(path: &Path) -> io::Result<[u8; CONFIG_BYTES]> {
     Ok(config)
 }
 
-fn hex(path: &Path) -> Option<u32> {
-    let text = fs::read_to_string(path).ok()?;
-    u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -73,11 +53,10 @@ mod tests {
     use super::*;
 
     fn device(root: &Path, name: &str, vendor: &str, config: &[u8]) {
-        let folder = root.join(PCI_DEVICES).join(name);
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("vendor"), vendor).unwrap();
-        fs::write(folder.join("class"), "0x030200\n").unwrap();
-        fs::write(folder.join("config"), config).unwrap();
+        let device = PciDevice::named(root, name);
+        fs::create_dir_all(device.file("")).unwrap();
+        fs::write(device.file("vendor"), vendor).unwrap();
+        fs::write(device.file("config"), config).unwrap();
     }
 
     #[test]
@@ -91,14 +70,6 @@ mod tests {
         assert_eq!(vgpu(root.path()), Ok(Vgpu::Absent));
         device(root.path(), "0000:02:00.0", "0x10de\n", &[0; 64]);
         assert!(vgpu(root.path()).is_err_and(|reason| reason.contains("needs root")));
-    }
-
-    #[test]
-    fn classes() {
-        let root = tempfile::tempdir().unwrap();
-        device(root.path(), "0000:1b:00.0", "0x10de\n", &[]);
-        assert_eq!(pci_class(root.path(), "0000:1b:00.0"), Some(0x03_02_00));
-        assert_eq!(pci_class(root.path(), "0000:1c:00.0"), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use gpu::labels;
-use nvml::{Device, Driver, Error, FabricState, Optional as _};
+use nvml::{Device, Driver, Error, FabricState, Optional as _, PciDevice};
 
 use crate::machine;
 
@@ -44,7 +44,7 @@ pub(crate) fn find(root: &Path, driver: &Driver, machine_type_file: &Path) -> Re
     for answer in answers {
         match answer {
             Ok(Read { gpu, sysfs_name }) if !gpu::is_display(&gpu.name) => {
-                let pci_class = machine::pci_class(root, &sysfs_name);
+                let pci_class = PciDevice::named(root, &sysfs_name).class();
                 found.node.gpus.push(labels::Gpu { pci_class, ..gpu });
             }
             Ok(_) => {}

@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::error::{Error, Optional};
 use crate::library::symbol;
+use crate::pci_bus::PciDevice;
 use crate::plain::{text, version, zeroed};
 
 /// The CUDA version that the driver supports.
@@ -186,12 +187,7 @@ impl Device<'_> {
             },
             numa_node: None,
         };
-        let file = self
-            .context
-            .root
-            .join("sys/bus/pci/devices")
-            .join(pci.sysfs_name())
-            .join("numa_node");
+        let file = PciDevice::named(self.context.root, &pci.sysfs_name()).file("numa_node");
         let limit = self.context.limits.read;
         let node = self
             .context

@@ -8,6 +8,7 @@
 //!   No caller waits without a bound: a call that hangs makes its own GPU fail fast ([`Error::Hung`]) and no other.
 //! * [`Driver::snapshot`] tells what the node has; a GPU that fails, fails alone.
 //! * [`Device`] has the reads and the MIG writes; [`Driver::watch`] delivers events; [`Driver::reset`] resets GPUs.
+//! * [`PciDevice`] is what the kernel says of NVIDIA's devices, also without a driver.
 //!
 //! ```no_run
 //! let driver = nvml::Driver::open(&nvml::Options::at("/"))?;
@@ -56,6 +57,7 @@ mod memory;
 mod metrics;
 mod mig;
 mod mig_write;
+mod pci_bus;
 mod plain;
 mod process;
 mod reset;
@@ -82,6 +84,7 @@ pub use memory::Memory;
 pub use metrics::{Clock, Power, RemappedRows, RowRemapHistogram, TemperatureLimit, Utilization};
 pub use mig::MigMode;
 pub use mig_write::Activation;
+pub use pci_bus::PciDevice;
 pub use process::{Process, ProcessKind};
 pub use session::Session;
 pub use snapshot::{GpuInfo, Snapshot};

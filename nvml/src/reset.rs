@@ -15,6 +15,7 @@ use crate::error::{Error, GpuRef};
 use crate::handle::Gpu;
 use crate::identity::Pci;
 use crate::locate;
+use crate::pci_bus::PciDevice;
 
 /// How much of the program's output is kept for the error, in bytes.
 const MAX_OUTPUT: u64 = 2048;
@@ -171,10 +172,7 @@ fn library_path(root: &Path) -> Option<std::ffi::OsString> {
 
 /// Writes the reset file of the PCI device, as the kernel offers it for devices that can be reset alone.
 fn by_kernel(root: &Path, pci: &Pci, limit: Duration) -> Result<(), String> {
-    let file = root
-        .join("sys/bus/pci/devices")
-        .join(pci.sysfs_name())
-        .join("reset");
+    let file = PciDevice::named(root, &pci.sysfs_name()).file("reset");
     let (sender, finished) = channel();
     let path = file.clone();
     // The write returns when the reset is over, and may hang with the device.

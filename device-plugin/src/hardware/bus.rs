@@ -1,32 +1,23 @@
 //! Whether the node has a GPU at all, as the kernel sees it without a driver of NVIDIA's.
 
-use std::fs;
 use std::path::Path;
 
-/// PCI vendor id of NVIDIA.
-const NVIDIA: u32 = 0x10de;
+use nvml::PciDevice;
 
 /// Base class of display controllers, which data-centre GPUs are too (0x0300 VGA, 0x0302 3D).
 const DISPLAY: u32 = 0x03;
 
 /// Whether there is an NVIDIA GPU on the PCI bus of the node at `root`; `true` when that cannot be told.
 pub(crate) fn has_gpu(root: &Path) -> bool {
-    let Ok(devices) = fs::read_dir(root.join("sys/bus/pci/devices")) else {
-        return true;
-    };
-    devices.flatten().any(|device| {
-        let number = |file| {
-            let text = fs::read_to_string(device.path().join(file)).ok()?;
-            u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
-        };
-        number("vendor") == Some(NVIDIA)
-            && number("class").is_none_or(|class| class >> 16 == DISPLAY)
-    })
+    let is_gpu = |device: &PciDevice| device.class().is_none_or(|class| class >> 16 == DISPLAY);
+    PciDevice::of_nvidia(root).map_or(true, |devices| devices.iter().any(is_gpu))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use std::fs;
 
     use rstest::rstest;
 

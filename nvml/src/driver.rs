@@ -126,7 +126,7 @@ impl Driver {
 
     /// Goes alone into the library, once everybody else has left it.
     pub(crate) fn alone(&self, limit: Duration) -> Result<Alone, Error> {
-        self.inner.gate.alone(limit)
+        self.inner.gate.alone(limit, self.patience())
     }
 
     /// Shuts the library down.
@@ -231,10 +231,10 @@ impl Driver {
             .wait()?
     }
 
-    /// How long somebody waits while a reset or a restart is under way.
+    /// How long a reset or a restart of the driver may keep others waiting: the library is shut down, and opened again.
     pub(crate) fn patience(&self) -> Duration {
         let options = &self.inner.options;
-        options.reset_timeout + options.write_timeout
+        options.reset_timeout + options.write_timeout * 2
     }
 
     /// How many GPUs the driver sees, lost ones included.

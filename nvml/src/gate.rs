@@ -4,7 +4,7 @@
 //! everybody is outside, swaps the library, and lets them in again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
@@ -18,6 +18,8 @@ struct State {
     generation: u64,
     inside: Vec<Arc<Progress>>,
     exclusive: bool,
+    /// Counts who was alone inside.
+    turns: u64,
     /// Nobody can ever come in again.
     demolished: bool,
 }
@@ -38,6 +40,7 @@ impl Gate {
                 generation: 0,
                 inside: Vec::new(),
                 exclusive: false,
+                turns: 0,
                 demolished: false,
             }),
             changed: Condvar::new(),
@@ -45,25 +48,13 @@ impl Gate {
         }
     }
 
-    /// Goes inside. Waits up to `limit` while somebody is alone inside.
+    /// Goes inside. Waits up to `patience` for each that is alone inside before.
     pub(crate) fn enter(
         self: &Arc<Self>,
         who: &Arc<Progress>,
-        limit: Duration,
+        patience: Duration,
     ) -> Result<Pass, Error> {
-        let deadline = Instant::now() + limit;
-        let mut state = lock(&self.state);
-        while state.exclusive {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Error::Hung {
-                    gpu: None,
-                    call: "a GPU reset or a driver restart",
-                    waited: limit,
-                });
-            }
-            state = self.wait(state, left);
-        }
+        let mut state = self.outwait(patience)?;
         let library = Arc::clone(state.library.as_ref().map_err(Clone::clone)?);
         state.inside.push(Arc::clone(who));
         Ok(Pass {
@@ -74,43 +65,58 @@ impl Gate {
         })
     }
 
-    /// Goes inside alone: waits up to `limit` until everybody else is outside.
-    pub(crate) fn alone(self: &Arc<Self>, limit: Duration) -> Result<Alone, Error> {
+    /// Goes inside alone. Waits up to `patience` for each that is alone inside before, then up to `limit` until everybody
+    /// else is outside.
+    pub(crate) fn alone(
+        self: &Arc<Self>,
+        limit: Duration,
+        patience: Duration,
+    ) -> Result<Alone, Error> {
+        let mut state = self.outwait(patience)?;
+        state.exclusive = true;
+        state.turns += 1;
+        self.wanted.store(true, Ordering::Release);
+        // Those who sleep outside may have to look at the flag, too.
+        self.changed.notify_all();
+        let alone = Alone {
+            gate: Arc::clone(self),
+        };
         let deadline = Instant::now() + limit;
-        let mut state = lock(&self.state);
-        let mut mine = false;
-        loop {
-            if !mine && !state.exclusive {
-                state.exclusive = true;
-                self.wanted.store(true, Ordering::Release);
-                mine = true;
-                // Those who sleep outside may have to look at the flag, too.
-                self.changed.notify_all();
-            }
-            if mine && state.inside.is_empty() {
-                return Ok(Alone {
-                    gate: Arc::clone(self),
-                });
-            }
+        while let Some(who) = state.inside.first() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let error = state.inside.first().map_or(
-                    Error::Hung {
-                        gpu: None,
-                        call: "a GPU reset or a driver restart",
-                        waited: limit,
-                    },
-                    |who| who.as_hung(),
-                );
-                if mine {
-                    state.exclusive = false;
-                    self.wanted.store(false, Ordering::Release);
-                    self.changed.notify_all();
-                }
+                let error = who.as_hung();
+                // Before `alone` is dropped, which locks the state.
+                drop(state);
                 return Err(error);
             }
             state = self.wait(state, left);
         }
+        drop(state);
+        Ok(alone)
+    }
+
+    /// Waits until nobody is alone inside. The time counts anew for each: when all GPUs are to be reset, one after the
+    /// other goes inside, and the last of them waits for all.
+    fn outwait(&self, patience: Duration) -> Result<MutexGuard<'_, State>, Error> {
+        let mut state = lock(&self.state);
+        let mut turn = state.turns;
+        let mut deadline = Instant::now() + patience;
+        while state.exclusive {
+            if std::mem::replace(&mut turn, state.turns) != state.turns {
+                deadline = Instant::now() + patience;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::Hung {
+                    gpu: None,
+                    call: "a GPU reset or a driver restart",
+                    waited: patience,
+                });
+            }
+            state = self.wait(state, left);
+        }
+        Ok(state)
     }
 
     /// How often the library was opened so far.
@@ -171,11 +177,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    fn wait<'s>(
-        &self,
-        state: std::sync::MutexGuard<'s, State>,
-        limit: Duration,
-    ) -> std::sync::MutexGuard<'s, State> {
+    fn wait<'s>(&self, state: MutexGuard<'s, State>, limit: Duration) -> MutexGuard<'s, State> {
         self.changed
             .wait_timeout(state, limit)
             .unwrap_or_else(PoisonError::into_inner)
@@ -272,10 +274,36 @@ mod tests {
     fn nobody_enters_while_one_is_alone_and_nobody_waits_for_ever() {
         let gate = Arc::new(Gate::closed());
         let who = Arc::new(Progress::new(None));
-        let alone = gate.alone(SHORT).unwrap();
+        let alone = gate.alone(SHORT, SHORT).unwrap();
         assert!(gate.enter(&who, SHORT).is_err_and(|e| e.is_hung()));
-        assert!(gate.alone(SHORT).is_err_and(|e| e.is_hung()));
+        assert!(gate.alone(SHORT, SHORT).is_err_and(|e| e.is_hung()));
         drop(alone);
-        assert!(gate.alone(SHORT).is_ok());
+        assert!(gate.alone(SHORT, SHORT).is_ok());
+    }
+
+    /// Somebody alone inside may reset a GPU for minutes; how long others may stay inside says nothing about that.
+    #[test]
+    fn whoever_wants_to_be_alone_waits_for_its_turn() {
+        let gate = Arc::new(Gate::closed());
+        let alone = gate.alone(SHORT, SHORT).unwrap();
+        let second = {
+            let gate = Arc::clone(&gate);
+            std::thread::spawn(move || gate.alone(SHORT, Duration::from_secs(60)).is_ok())
+        };
+        std::thread::sleep(SHORT * 5);
+        drop(alone);
+        assert!(second.join().unwrap());
+    }
+
+    #[test]
+    fn somebody_who_stays_inside_is_named_and_the_gate_opens_again() {
+        let gate = Arc::new(Gate::closed());
+        let who = Arc::new(Progress::new(None));
+        who.enter("nvmlDeviceSetMigMode", SHORT);
+        lock(&gate.state).inside.push(Arc::clone(&who));
+        let error = gate.alone(SHORT, SHORT).err().unwrap();
+        assert_eq!(error.call(), Some("nvmlDeviceSetMigMode"));
+        lock(&gate.state).inside.clear();
+        assert!(gate.alone(SHORT, SHORT).is_ok());
     }
 }

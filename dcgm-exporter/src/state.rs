@@ -86,9 +86,23 @@ impl State {
         inner.windows.insert(uuid.into(), windows);
     }
 
-    /// Keeps what a GPU's entities were.
+    /// Keeps what a GPU's entities were. An instance that went takes its XIDs along: its id may come back for another one,
+    /// and not every driver tells this process of changes.
     pub(crate) fn set_entities(&self, uuid: &str, entities: Vec<Known>) {
-        self.lock().entities.insert(uuid.into(), entities);
+        let mut inner = self.lock();
+        let before = inner.entities.remove(uuid).unwrap_or_default();
+        if let Some(xids) = inner.xids.get_mut(uuid) {
+            let is_among = |known: &Known| {
+                let mut all = entities.iter();
+                all.any(|other| (other.instance, &other.ids) == (known.instance, &known.ids))
+            };
+            for gone in before.iter().filter(|known| !is_among(known)) {
+                if gone.instance.is_some() {
+                    xids.remove(&gone.instance);
+                }
+            }
+        }
+        inner.entities.insert(uuid.into(), entities);
     }
 
     /// What a GPU's entities were when it was last read.
@@ -175,5 +189,43 @@ mod tests {
         assert_eq!(state.xid("GPU-2", None), None);
         state.forget_instances("GPU-1");
         assert_eq!(state.xid("GPU-1", Some(7)), Some(79));
+    }
+
+    fn known(instance: Option<u32>, id: &str) -> Known {
+        Known {
+            instance,
+            labels: String::new(),
+            ids: vec![id.to_owned()],
+        }
+    }
+
+    #[test]
+    fn an_instance_that_went_without_an_event_takes_its_xid_along() {
+        let state = State::default();
+        let seven = || known(Some(7), "MIG-7");
+        state.set_entities("GPU-1", vec![seven(), known(Some(8), "MIG-8")]);
+        state.set_xid("GPU-1", Some(7), 31);
+        state.set_xid("GPU-1", Some(8), 13);
+        // Raised before it was read for the first time.
+        state.set_xid("GPU-1", Some(9), 45);
+        state.set_entities(
+            "GPU-1",
+            vec![seven(), known(Some(8), "MIG-8-of-another-profile")],
+        );
+        assert_eq!(state.xid("GPU-1", Some(7)), Some(31));
+        assert_eq!(state.xid("GPU-1", Some(8)), None);
+        assert_eq!(state.xid("GPU-1", Some(9)), Some(45));
+        state.set_entities("GPU-1", vec![known(None, "GPU-1")]);
+        state.set_entities("GPU-1", vec![seven()]);
+        assert_eq!(state.xid("GPU-1", Some(7)), None);
+    }
+
+    #[test]
+    fn a_gpus_xid_stays_when_it_is_cut() {
+        let state = State::default();
+        state.set_entities("GPU-1", vec![known(None, "GPU-1")]);
+        state.set_xid("GPU-1", None, 63);
+        state.set_entities("GPU-1", vec![known(Some(7), "MIG-7")]);
+        assert_eq!(state.xid("GPU-1", Some(7)), Some(63));
     }
 }

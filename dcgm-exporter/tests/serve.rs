@@ -289,6 +289,27 @@ async fn a_call_that_fails_costs_one_value() {
     running.stop().await;
 }
 
+/// Prometheus drops one of two equal series and warns.
+#[rstest]
+#[case::two_values_of_a_gpu("nvmlDeviceGetClockInfo")]
+#[case::a_value_of_each_instance("nvmlDeviceGetMemoryInfo_v2")]
+#[tokio::test]
+async fn a_call_that_fails_several_times_is_told_once(#[case] call: &str) {
+    let (folder, node) = node(&NodeSpec::uniform("h100-sxm5-80gb", 1).unwrap());
+    cut(&node, 0, 9, 2).await;
+    cut(&node, 0, 19, 0).await;
+    node.inject(Fault::new(call, Effect::Fail(sim_nvml::Code::UNKNOWN)))
+        .unwrap();
+    let running = Running::start_on(folder, node, config("f")).await;
+    let page = running.page().await;
+    let failed = samples(&page, "lathe_exporter_gpu_failed");
+    assert!(
+        failed.len() == 1 && failed[0].contains(&format!(r#"call="{call}",code="UNKNOWN""#)),
+        "{failed:?}"
+    );
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn a_hanging_gpu_does_not_hold_up_the_others() {
     let running = Running::start(NodeSpec::uniform("t4-16gb", 2).unwrap()).await;
@@ -335,10 +356,8 @@ async fn a_driver_that_goes_takes_the_series_along_and_brings_them_back() {
         })
         .await;
     // The event stream survived.
-    running.node.xid(0, 31, None).unwrap();
-    running
-        .page_with(|page| samples(page, "DCGM_FI_DEV_XID_ERRORS").len() == 1)
-        .await;
+    let page = raise_xid(&running, 0, 31, None).await;
+    assert_eq!(samples(&page, "DCGM_FI_DEV_XID_ERRORS").len(), 1);
     running.stop().await;
 }
 

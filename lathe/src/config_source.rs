@@ -43,6 +43,26 @@ impl ConfigSource {
         self.config_file.as_deref()
     }
 
+    /// A client of the API server. `None` where none is configured and the configuration does not come from there: NVIDIA's
+    /// manifests name the node in pods that have no account. The log then says what is `missing`.
+    pub(crate) async fn client(
+        &self,
+        part: &'static str,
+        kubeconfig: Option<&Path>,
+        missing: &str,
+    ) -> anyhow::Result<Option<kube::Client>> {
+        let kubeconfig = kubeconfig.filter(|path| !path.as_os_str().is_empty());
+        match cluster::client(part, kubeconfig).await {
+            Ok(client) => Ok(Some(client)),
+            Err(error) if !matches!(self.source()?, Source::Named(..)) => {
+                tracing::warn!(%error, "without the cluster's API: {missing}");
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Where the configuration comes from.
     pub(crate) fn source(&self) -> anyhow::Result<Source> {
         if let Some(file) = &self.config_file {
             return Ok(Source::File(file.clone()));

@@ -21,6 +21,9 @@ mod mig_manager;
 mod mps_daemon;
 mod name;
 mod output;
+#[cfg(test)]
+mod parsed;
+mod reload;
 mod sim;
 
 use std::process::ExitCode;

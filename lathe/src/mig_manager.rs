@@ -244,21 +244,13 @@ mod tests {
 
     use std::path::Path;
 
-    use clap::Parser;
     use mig_manager::engine::OnFailure;
 
     use super::*;
-
-    #[derive(Parser)]
-    struct Program {
-        #[command(flatten)]
-        args: Args,
-    }
+    use crate::parsed::parsed;
 
     fn parse(arguments: &[&str]) -> Args {
-        Program::try_parse_from(["program"].iter().chain(arguments))
-            .unwrap()
-            .args
+        parsed(arguments)
     }
 
     #[test]

@@ -9,13 +9,12 @@ use cluster::node::Node;
 use configuration::plugin::Flags;
 use device_plugin::mps::service::{Config, Service};
 use device_plugin::mps::{Pace, Place, Root, shm};
-use device_plugin::service::{Config as PluginConfig, Source};
+use device_plugin::service::Config as PluginConfig;
 use gpu::labels::MigStrategy;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::config_source::ConfigSource;
+use crate::reload;
 
 /// Run the MPS daemons of GPUs that containers share
 #[derive(Clone, Debug, clap::Args)]
@@ -84,21 +83,14 @@ impl Args {
     }
 
     /// The own Node: its label may choose the configuration, and it says when the MIG manager is at work.
-    async fn node(&self, source: &Source) -> anyhow::Result<Option<Node>> {
+    async fn node(&self) -> anyhow::Result<Option<Node>> {
         let Some(name) = self.node_name.as_deref().filter(|name| !name.is_empty()) else {
             return Ok(None);
         };
-        let given = self.kubeconfig.as_deref();
-        let kubeconfig = given.filter(|path| !path.as_os_str().is_empty());
-        match cluster::client("mps-daemon", kubeconfig).await {
-            Ok(client) => Ok(Some(Node::watch(client, name))),
-            // NVIDIA's manifest names the node in a pod that has no account.
-            Err(error) if !matches!(source, Source::Named(..)) => {
-                tracing::warn!(%error, "without the cluster's API: GPUs in use are not let go for the MIG manager");
-                Ok(None)
-            }
-            Err(error) => Err(error.into()),
-        }
+        let without = "GPUs in use are not let go for the MIG manager";
+        let kubeconfig = self.kubeconfig.as_deref();
+        let client = self.source.client("mps-daemon", kubeconfig, without);
+        Ok(client.await?.map(|client| Node::watch(client, name)))
     }
 }
 
@@ -117,19 +109,11 @@ pub(crate) async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Resu
         }
         return Ok(());
     }
-    // Before anything else: by default the signal would end the program.
-    let mut hangup = signal(SignalKind::hangup())?;
+    let reload = reload::on_hangup()?;
     let config = args.config()?;
-    let node = args.node(&config.plugin.source).await?;
+    let node = args.node().await?;
     let session = nvml::Session::new(&nvml::Options::at(&args.root))?;
     let service = Service::open(config, Arc::new(session), node).await?;
-    let reload = Arc::new(Notify::new());
-    let asked = reload.clone();
-    tokio::spawn(async move {
-        while hangup.recv().await.is_some() {
-            asked.notify_one();
-        }
-    });
     service.run(&reload, shutdown).await?;
     Ok(())
 }
@@ -140,20 +124,14 @@ mod tests {
 
     use std::path::Path;
 
-    use clap::Parser;
+    use device_plugin::service::Source;
     use rstest::rstest;
 
     use super::*;
-
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: Args,
-    }
+    use crate::parsed::parsed;
 
     fn parse(args: &[&str]) -> Args {
-        let args = [&["lathe"], args].concat();
-        Cli::try_parse_from(args).unwrap().args
+        parsed(args)
     }
 
     #[test]

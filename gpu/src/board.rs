@@ -129,6 +129,13 @@ impl Board {
         self.profiles.iter().find(|profile| profile.id == id)
     }
 
+    /// Whether the driver says enough to plan by. Old drivers list no profiles, or no places for them, while MIG is off.
+    #[must_use]
+    pub fn lists_profiles(&self) -> bool {
+        let mut profiles = self.profiles.iter();
+        profiles.any(|profile| !profile.placements.is_empty())
+    }
+
     /// Memory slices of the whole GPU: where the last placement ends.
     #[must_use]
     pub fn memory_slices(&self) -> u32 {

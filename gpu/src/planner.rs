@@ -114,7 +114,7 @@ fn to_devices(
     wanted: &BTreeMap<Profile, u32>,
     plan: &mut GpuPlan,
 ) -> Result<(), Impossible> {
-    if board.profiles.is_empty() && wanted.values().any(|count| *count > 0) {
+    if !board.lists_profiles() && wanted.values().any(|count| *count > 0) {
         return Err(Impossible::NoProfiles);
     }
     let Arrangement { fates, new } = arrange(board, before, clients, wanted)?;
@@ -269,6 +269,9 @@ fn check(board: &Board, layout: &Layout) -> Result<(), Impossible> {
             true => Ok(()),
             false => Err(Impossible::Layout(LayoutProblem::InstancesWithoutMig)),
         };
+    }
+    if !board.lists_profiles() && !layout.instances.is_empty() {
+        return Err(Impossible::NoProfiles);
     }
     for (position, instance) in layout.instances.iter().enumerate() {
         check_instance(board, instance).map_err(Impossible::Layout)?;

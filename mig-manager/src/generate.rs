@@ -22,7 +22,7 @@ pub fn default_config() -> Result<Config, DocumentError> {
 pub(crate) fn generate(boards: &[(PciId, Board)]) -> Result<Config, DocumentError> {
     let told: Vec<_> = boards
         .iter()
-        .filter(|(_, b)| !b.profiles.is_empty())
+        .filter(|(_, b)| b.lists_profiles())
         .cloned()
         .collect();
     if told.is_empty() && !boards.is_empty() {

@@ -559,3 +559,30 @@ fn the_drivers_own_limits_hold() {
         .for_each(|profile| profile.max_instances = 2);
     assert_eq!(plan_on(&board, &on(vec![]), &goal).created.len(), 2);
 }
+
+/// Old drivers list nothing, or no places, while MIG is off; then the mode comes first, whatever the goal.
+#[rstest]
+#[case::no_profiles(Board { profiles: Vec::new(), ..h100_80() })]
+#[case::no_places(h100_80_without_places())]
+fn a_driver_that_lists_nothing_is_no_reason_to_refuse(#[case] board: Board) {
+    let off = Observed {
+        resetless: true,
+        ..Observed::default()
+    };
+    let layout = on(vec![instance(9, (4, 4), &[(0, 3)])]).layout;
+    for goal in [devices(&[("3g.40gb", 1)]), Goal::Layout(layout)] {
+        assert_eq!(plan(Some(&board), &off, &goal), Err(Impossible::NoProfiles));
+    }
+    let empty = on(vec![]).layout;
+    for goal in [devices(&[]), Goal::Layout(empty), Goal::Mode(true)] {
+        assert_eq!(lines(&plan_on(&board, &off, &goal)), ["turn MIG on"]);
+    }
+}
+
+fn h100_80_without_places() -> Board {
+    let mut board = h100_80();
+    for profile in &mut board.profiles {
+        profile.placements.clear();
+    }
+    board
+}

@@ -115,7 +115,7 @@ impl Run<'_> {
         let applied = if !change.gpus.is_empty() {
             self.apply(&plan, &change, silent)?
         } else if silent.is_empty() {
-            self.settle(&recovered.orphans)?;
+            self.settle(&recovered.orphans);
             Applied::default()
         } else {
             return Err(Error::Failed {
@@ -133,18 +133,18 @@ impl Run<'_> {
         self.options.on_failure == OnFailure::Rollback
     }
 
-    /// Leaves in the journal only what is still to be finished or undone.
-    fn settle(&self, orphans: &[Entry]) -> Result<(), Error> {
-        if orphans.is_empty() {
-            journal::forget(&self.options.state_dir)?;
+    /// Leaves in the journal only what is still to be finished or undone. The GPUs are what they are by now: a journal that
+    /// cannot be cleared says so, and costs the next run another look at them.
+    fn settle(&self, orphans: &[Entry]) {
+        let folder = &self.options.state_dir;
+        let cleared = if orphans.is_empty() {
+            journal::forget(folder)
         } else {
-            Journal::begin(
-                &self.options.state_dir,
-                self.request.name(),
-                orphans.to_vec(),
-            )?;
+            Journal::begin(folder, self.request.name(), orphans.to_vec()).map(drop)
+        };
+        if let Err(error) = cleared {
+            tracing::warn!(%error, "the journal still speaks of a change that is over");
         }
-        Ok(())
     }
 
     /// Changes the GPUs, and takes them back when that is the policy and one fails.
@@ -180,7 +180,7 @@ impl Run<'_> {
             }
         }
         if failures.is_empty() && hook.is_none() {
-            self.settle(change.orphans)?;
+            self.settle(change.orphans);
             return self.awaited(changed, waiting);
         }
         let touched = ends
@@ -194,7 +194,7 @@ impl Run<'_> {
         };
         // What could not be undone stays in the journal, for the next run.
         if left.iter().all(|l| l.cause.is_none()) {
-            self.settle(change.orphans)?;
+            self.settle(change.orphans);
         }
         match hook {
             Some(source) => Err(Error::Hook {

@@ -202,6 +202,18 @@ pub enum Cause {
         /// The driver's answer.
         error: nvml::Error,
     },
+    /// A driver call failed because the GPU is not as the steps before left it.
+    #[error(
+        "{doing}: meanwhile somebody else changed the GPU, or its driver was loaded anew: it has {found}; {error}"
+    )]
+    Disturbed {
+        /// The step.
+        doing: String,
+        /// What the GPU has.
+        found: String,
+        /// The driver's answer to the step.
+        error: nvml::Error,
+    },
     /// It turned out impossible once MIG was on and the driver listed its profiles.
     #[error("{0}")]
     Impossible(Impossible),

@@ -1,10 +1,10 @@
 //! Bringing one GPU to a goal: look, plan, take the steps, look again and compare.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use gpu::{Goal, GpuPlan, Impossible, Placement, Step};
+use gpu::{Goal, GpuPlan, Impossible, Layout, Placement, Step};
 use nvml::Gpu;
 
 use super::error::{Blocked, Cause, ResetNeeded};
@@ -38,6 +38,9 @@ pub(crate) struct Work<'a> {
     pub(crate) stop: &'a AtomicBool,
     pub(crate) progress: &'a Progress<'a>,
 }
+
+/// The ids of the GPU instances that there are, as far as we know, by placement.
+type Instances = BTreeMap<Placement, u32>;
 
 /// One GPU's way to its goal.
 struct Way<'a> {
@@ -139,7 +142,7 @@ impl Way<'_> {
                 clients: plan.blockers.clone(),
             }));
         }
-        let mut instances: BTreeMap<Placement, u32> = seen
+        let mut instances: Instances = seen
             .observed
             .layout
             .instances
@@ -201,8 +204,14 @@ impl Way<'_> {
     }
 
     fn announce(&mut self, step: &Step, number: usize, of: usize) -> Result<(), Cause> {
-        let recorded = self.work.journal.step(&self.id.uuid, &step.to_string());
-        recorded.map_err(|e| Cause::Journal(e.to_string()))?;
+        match self.work.journal.step(&self.id.uuid, &step.to_string()) {
+            Ok(()) => {}
+            // Where to go back to is in the journal's head: a disk that has filled up since is no reason not to.
+            Err(error) if self.work.purpose == Purpose::Undo => {
+                tracing::warn!(%error, "going back without recording each step");
+            }
+            Err(error) => return Err(Cause::Journal(error.to_string())),
+        }
         self.touched = true;
         (self.work.progress)(&Event::Started {
             gpu: self.id.clone(),
@@ -214,9 +223,14 @@ impl Way<'_> {
         Ok(())
     }
 
-    fn take(&mut self, step: &Step, instances: &mut BTreeMap<Placement, u32>) -> Result<(), Cause> {
+    fn take(&mut self, step: &Step, instances: &mut Instances) -> Result<(), Cause> {
         match self.try_to_take(step, instances) {
-            Ok(Answer::Done) => Ok(()),
+            Ok(Answer::Done) => {
+                if let Step::DestroyInstance { gpu_instance } = step {
+                    instances.retain(|_, id| id != gpu_instance);
+                }
+                Ok(())
+            }
             Ok(Answer::Created { placement, id }) => {
                 instances.insert(placement, id);
                 Ok(())
@@ -227,19 +241,26 @@ impl Way<'_> {
                 gpu: self.id.clone(),
                 reason: error.to_string(),
             })),
-            Err(error) => Err(Cause::Driver {
-                doing: step.to_string(),
+            Err(error) => Err(self.failed(step, instances, error)),
+        }
+    }
+
+    /// Why a step failed. That the GPU changed under us says more than the code that the driver has for it; the step after
+    /// a driver reload, for one, is "not supported".
+    fn failed(&mut self, step: &Step, instances: &Instances, error: nvml::Error) -> Cause {
+        let doing = step.to_string();
+        match self.look() {
+            Ok(seen) if is_disturbed(step, instances, &seen.observed.layout) => Cause::Disturbed {
+                doing,
+                found: describe(&seen),
                 error,
-            }),
+            },
+            _ => Cause::Driver { doing, error },
         }
     }
 
     /// Takes a step; when somebody holds the GPU, again and again for as long as that may pass.
-    fn try_to_take(
-        &mut self,
-        step: &Step,
-        instances: &BTreeMap<Placement, u32>,
-    ) -> Result<Answer, nvml::Error> {
+    fn try_to_take(&mut self, step: &Step, instances: &Instances) -> Result<Answer, nvml::Error> {
         let deadline = Instant::now() + self.work.in_use_wait;
         let mut pause = FIRST_PAUSE;
         loop {
@@ -269,9 +290,68 @@ impl Way<'_> {
     }
 }
 
+/// Whether a GPU has other instances than the steps before `step` left; those are taken with MIG on. What `step` itself is
+/// about may be there or not.
+fn is_disturbed(step: &Step, instances: &Instances, layout: &Layout) -> bool {
+    let own = match step {
+        Step::SetMode { .. } | Step::Reset => return false,
+        Step::CreateInstance { placement, .. } => Some(*placement),
+        Step::DestroyInstance { gpu_instance } => {
+            let mut known = instances.iter();
+            known.find_map(|(placement, id)| (id == gpu_instance).then_some(*placement))
+        }
+        Step::DestroyCompute { .. } | Step::CreateCompute { .. } => None,
+    };
+    let others = |placement: &Placement| Some(*placement) != own;
+    let found: BTreeSet<Placement> = layout.instances.iter().map(|i| i.placement).collect();
+    let found = found.into_iter().filter(others);
+    !layout.mig_enabled || found.ne(instances.keys().copied().filter(others))
+}
+
 fn looking(error: nvml::Error) -> Cause {
     Cause::Driver {
         doing: "reading its state".to_owned(),
         error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use sim_nvml::admin::SimulatedNode;
+    use sim_nvml::presets::NodeSpec;
+
+    use super::*;
+
+    /// A full disk ends an apply before its next step, but not the way back.
+    #[test]
+    fn only_the_way_back_is_gone_without_a_journal() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = NodeSpec::uniform("h100-pcie-80gb", 1).unwrap();
+        let node = SimulatedNode::create(folder.path(), &spec).unwrap();
+        let driver = nvml::Driver::open(&nvml::Options::at(node.root())).unwrap();
+        let seen = look_at(&driver.gpu(0)).unwrap();
+        let state = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/dev/full", state.path().join("journal")).unwrap();
+        let journal = Journal::resume(state.path()).unwrap();
+        let towards = |purpose| {
+            let work = Work {
+                journal: &journal,
+                purpose,
+                skip_reset: false,
+                in_use_wait: Duration::ZERO,
+                stop: &AtomicBool::new(false),
+                progress: &|_| {},
+            };
+            reach(&work, &seen.gpu, &seen.id, &Goal::Mode(true))
+        };
+        for purpose in [Purpose::Apply, Purpose::Recover] {
+            let end = towards(purpose);
+            assert!(matches!(end.result, Err(Cause::Journal(_))) && !end.touched);
+        }
+        assert!(!node.state().unwrap().gpus[0].mig.current);
+        assert_eq!(towards(Purpose::Undo).result, Ok(Reached::Goal));
+        assert!(node.state().unwrap().gpus[0].mig.current);
     }
 }

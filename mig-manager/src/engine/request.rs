@@ -124,7 +124,7 @@ fn checkpoint_goals(
                 gpu: seen.id.clone(),
                 reason: Impossible::NoMig,
             }),
-            Some(board) if board.profiles.is_empty() => Err(Refusal::Gpu {
+            Some(board) if !board.lists_profiles() => Err(Refusal::Gpu {
                 gpu: seen.id.clone(),
                 reason: Impossible::NoProfiles,
             }),

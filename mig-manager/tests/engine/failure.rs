@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mig_manager::engine::{Engine, Error, OnFailure, Options};
+use mig_manager::engine::{Engine, Error, Event, OnFailure, Options, Purpose};
 use rstest::rstest;
 use sim_nvml::Code;
 use sim_nvml::model::faults::{Effect, Fault};
@@ -347,4 +347,98 @@ fn gpu_that_moves_to_another_index_on_the_way() {
     let specs = "- {devices: [1], mig-enabled: true, mig-devices: {3g.40gb: 2}}";
     engine.apply(&request(specs), &shift).unwrap();
     assert_eq!(node.layouts()[1], "on 9@0/3 9@4/3");
+}
+
+/// On Hopper MIG goes with the driver, on Ampere the instances do: either way the next step fails, with a code that says
+/// nothing of it.
+#[rstest]
+#[case::hopper("h100-sxm5-80gb", "MIG off")]
+#[case::ampere("a100-sxm4-80gb", "MIG on without devices")]
+fn a_driver_reload_in_the_middle_is_named(#[case] board: &str, #[case] found: &str) {
+    let node = Node::of(board, 1);
+    node.apply(&all("1g.10gb: 2")).unwrap();
+    let before = node.layouts();
+    let reload = |event: &Event| {
+        if let Event::Started {
+            number: 2,
+            purpose: Purpose::Apply,
+            ..
+        } = event
+        {
+            node.sim.reload_driver().unwrap();
+        }
+    };
+    let error = node
+        .engine()
+        .apply(&request(&all("7g.80gb: 1")), &reload)
+        .unwrap_err();
+    assert_eq!(error.exit_code(), 7, "{error}");
+    let expected = format!(
+        "meanwhile somebody else changed the GPU, or its driver was loaded anew: it has {found}; "
+    );
+    assert!(error.to_string().contains(&expected), "{error}");
+    assert_eq!(node.layouts(), before);
+}
+
+/// The change is made, and read back: what happens to the journal then is no failure of it.
+#[test]
+fn journal_that_cannot_be_removed_afterwards() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let journal = node.options().state_dir.join("journal");
+    let spoil = |event: &Event| {
+        if let Event::Reached { .. } = event {
+            std::fs::remove_file(&journal).unwrap();
+            std::fs::create_dir(&journal).unwrap();
+        }
+    };
+    let applied = node
+        .engine()
+        .apply(&request(&all("7g.80gb: 1")), &spoil)
+        .unwrap();
+    assert_eq!(applied.changed.len(), 1);
+    assert_eq!(node.layouts(), ["on 0@0/7"]);
+}
+
+/// The way back leads through a driver that lists no profiles while MIG is off.
+#[test]
+fn rollback_on_a_driver_that_lists_no_profiles_while_mig_is_off() {
+    let node = Node::of("h100-sxm5-80gb", 2);
+    node.apply(&all("1g.10gb: 2, 3g.40gb: 1")).unwrap();
+    let before = node.layouts();
+    fail(&node, 1, "nvmlDeviceSetMigMode", 0);
+    let (reached, turn) = std::sync::mpsc::channel();
+    let turn = std::sync::Mutex::new(turn);
+    let watch = |event: &Event| match event {
+        // GPU 0 is through before GPU 1 fails.
+        Event::Started {
+            gpu,
+            step: gpu::Step::SetMode { enabled: false },
+            ..
+        } if gpu.index == 1 => {
+            turn.lock().unwrap().recv().unwrap();
+        }
+        // Until MIG is on again: a look to compare, and one to plan the way back.
+        Event::Done { gpu, .. } if gpu.index == 0 && node.layouts()[0] == "off" => {
+            node.sim
+                .inject(Fault {
+                    gpu: Some(0),
+                    times: Some(2),
+                    ..Fault::new(
+                        "nvmlDeviceGetGpuInstanceProfileInfo",
+                        Effect::Fail(Code::INVALID_ARGUMENT),
+                    )
+                })
+                .unwrap();
+        }
+        Event::Reached {
+            gpu,
+            purpose: Purpose::Apply,
+        } if gpu.index == 0 => {
+            reached.send(()).unwrap();
+        }
+        _ => {}
+    };
+    let error = node.engine().apply(&request(OFF), &watch).unwrap_err();
+    assert_eq!(error.exit_code(), 7, "{error}");
+    assert_eq!(node.layouts(), before);
 }

@@ -16,6 +16,7 @@ pub mod plan;
 mod program;
 mod protocol;
 mod runner;
+mod running;
 mod selinux;
 pub mod service;
 pub mod shm;

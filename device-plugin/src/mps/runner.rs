@@ -3,28 +3,22 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use configuration::plugin::ResourceName;
 use nvml::Session;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::Child;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 use super::gpus::{self, Record};
 use super::machine::Machine;
 use super::paths::Root;
 use super::plan::Daemon;
-use super::program::{Program, ProgramError, line};
-use super::protocol;
+use super::program::Program;
+use super::running::Running;
 use super::status::Started;
 use super::step::{Now, Pace, Seen, Step};
 use super::supervisor::State;
-use super::{leftovers, log, selinux};
-
-/// The pause between two questions to a daemon that is starting.
-const STARTING: Duration = Duration::from_millis(50);
+use super::{leftovers, selinux};
 
 /// What all daemons of a node have in common.
 #[derive(Clone, Debug)]
@@ -56,38 +50,9 @@ pub(super) struct Runner {
     resource: ResourceName,
     session: Arc<Session>,
     record: Record,
-    child: Option<Running>,
+    running: Option<Running>,
     started: Option<Started>,
     starts: u64,
-}
-
-struct Running {
-    program: Program,
-    child: Child,
-    last_words: watch::Receiver<String>,
-    _tasks: Tasks,
-}
-
-impl Running {
-    /// Waits for its end and says how it was.
-    async fn end(&mut self) -> String {
-        let how = match self.child.wait().await {
-            Ok(status) => status.to_string(),
-            Err(error) => error.to_string(),
-        };
-        let words = self.last_words.borrow();
-        let colon = if words.is_empty() { "" } else { ": " };
-        format!("its daemon ended ({how}){colon}{}", *words)
-    }
-}
-
-/// Tasks that end with their daemon.
-struct Tasks(Vec<tokio::task::JoinHandle<()>>);
-
-impl Drop for Tasks {
-    fn drop(&mut self) {
-        self.0.iter().for_each(tokio::task::JoinHandle::abort);
-    }
 }
 
 impl Runner {
@@ -98,7 +63,7 @@ impl Runner {
             resource,
             session,
             record,
-            child: None,
+            running: None,
             started: None,
             starts: 0,
         }
@@ -149,8 +114,8 @@ impl Runner {
                     let paused = *paused.borrow_and_update();
                     machine.saw(Seen::Paused(paused), begin.elapsed());
                 }
-                reason = ended(&mut self.child) => {
-                    self.child = None;
+                reason = ended(&mut self.running) => {
+                    self.running = None;
                     machine.saw(Seen::Ended(reason), begin.elapsed());
                 }
                 () = pause => {}
@@ -192,15 +157,18 @@ impl Runner {
                 self.starts += 1;
                 match self.start(&gpus).await {
                     Ok(running) => {
-                        self.child = Some(running);
+                        self.running = Some(running);
                         Seen::Started
                     }
                     Err(reason) => Seen::Ended(reason),
                 }
             }
-            Step::Limit(limits) => match self.limit(&limits).await {
-                Ok(()) => Seen::Limited(limits),
-                Err(error) => Seen::Silent(error.to_string()),
+            Step::Limit(limits) => match &self.running {
+                Some(running) => match running.limit(&limits).await {
+                    Ok(()) => Seen::Limited(limits),
+                    Err(error) => Seen::Silent(error.to_string()),
+                },
+                None => gone(),
             },
             Step::Publish(served) => {
                 match Started::publish(&self.place.root, &self.resource, &served) {
@@ -218,13 +186,21 @@ impl Runner {
                 self.started = None;
                 Seen::Withdrawn
             }
-            Step::Probe => match self.percentage().await {
-                Ok(percentage) => Seen::Answered(percentage),
-                Err(error) => Seen::Silent(error.to_string()),
+            Step::Probe => match &self.running {
+                Some(running) => match running.percentage().await {
+                    Ok(percentage) => Seen::Answered(percentage),
+                    Err(error) => Seen::Silent(error.to_string()),
+                },
+                None => gone(),
             },
-            Step::AskClients => Seen::Clients(self.any_clients().await),
+            Step::AskClients => match &self.running {
+                Some(running) => Seen::Clients(running.any_clients().await),
+                None => gone(),
+            },
             Step::Quit => {
-                self.quit().await;
+                if let Some(running) = self.running.take() {
+                    running.quit(self.place.pace.end).await;
+                }
                 Seen::Ended("it did not answer and was ended".to_owned())
             }
             Step::Clear => {
@@ -290,117 +266,23 @@ impl Runner {
         let links = root.resource(&self.resource).join(".driver");
         let program = Program::locate(&self.place.node_root, &links, &pipe, &logs, pace.answer)
             .map_err(|error| error.to_string())?;
-        log::shorten(&logs);
-        let resource = self.resource.to_string();
-        let mut tasks = Tasks(vec![tokio::spawn(log::follow(logs, resource.clone()))]);
-        let visible = gpus
-            .iter()
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join(",");
-        let mut child = program.start(&visible).map_err(|error| error.to_string())?;
-        let (words, last_words) = watch::channel(String::new());
-        if let Some(errors) = child.stderr.take() {
-            tasks.0.push(tokio::spawn(async move {
-                let mut lines = BufReader::new(errors).lines();
-                while let Ok(Some(text)) = lines.next_line().await {
-                    let text = line(&text);
-                    tracing::warn!(resource, "{text}");
-                    words.send_replace(text);
-                }
-            }));
-        }
-        let mut running = Running {
-            program: program.clone(),
-            child,
-            last_words,
-            _tasks: tasks,
-        };
-        let answers = async {
-            while let Err(error) = percentage(&program).await {
-                tracing::debug!(%error, "not up yet");
-                sleep(STARTING).await;
-            }
-        };
-        tokio::select! {
-            reason = running.end() => Err(reason),
-            up = timeout(pace.start, answers) => match up {
-                Ok(()) => Ok(running),
-                Err(_) => Err(format!("it did not answer within {} s of its start", pace.start.as_secs())),
-            },
-        }
-    }
-
-    async fn ask(&self, command: &str) -> Result<String, ProgramError> {
-        match &self.child {
-            Some(running) => running.program.ask(command).await,
-            // It has ended; the machine hears of that next.
-            None => Err(ProgramError::Late {
-                command: command.to_owned(),
-                after: Duration::ZERO,
-            }),
-        }
-    }
-
-    async fn percentage(&self) -> Result<f64, ProgramError> {
-        let said = self.ask(protocol::GET_PERCENTAGE).await?;
-        understood(&said)
-    }
-
-    async fn limit(&self, limits: &Daemon) -> Result<(), ProgramError> {
-        for command in protocol::defaults(limits) {
-            self.ask(&command).await?;
-        }
-        for server in protocol::pids(&self.ask(protocol::SERVERS).await?) {
-            for command in protocol::of_server(server, limits) {
-                self.ask(&command).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// What cannot be told counts as clients: they would be ended otherwise.
-    async fn any_clients(&self) -> bool {
-        let Ok(servers) = self.ask(protocol::SERVERS).await else {
-            return true;
-        };
-        for server in protocol::pids(&servers) {
-            match self.ask(&protocol::clients(server)).await {
-                Ok(clients) if protocol::pids(&clients).is_empty() => {}
-                _ => return true,
-            }
-        }
-        false
-    }
-
-    /// Asks the daemon to end; what is left of it then is cleared away.
-    async fn quit(&mut self) {
-        if let Err(error) = self.ask(protocol::QUIT).await {
-            tracing::debug!(%error, "the daemon was asked to end");
-        }
-        let _ = timeout(self.place.pace.end, ended(&mut self.child)).await;
-        if let Some(mut running) = self.child.take() {
-            // It cannot be waited for in vain: killing is done, and what hangs in the driver is left to the next step.
-            let _ = timeout(self.place.pace.end, running.child.kill()).await;
-        }
+        let visible: Vec<&str> = gpus.iter().map(String::as_str).collect();
+        let started = Running::start(program, &visible.join(","), &logs, self.resource.as_str());
+        let mut running = started.map_err(|error| error.to_string())?;
+        running.up(pace.start).await?;
+        Ok(running)
     }
 }
 
-async fn percentage(program: &Program) -> Result<f64, ProgramError> {
-    understood(&program.ask(protocol::GET_PERCENTAGE).await?)
-}
-
-fn understood(said: &str) -> Result<f64, ProgramError> {
-    protocol::percentage(said).ok_or_else(|| ProgramError::Answer {
-        command: protocol::GET_PERCENTAGE.to_owned(),
-        said: line(said),
-    })
+/// A daemon that the machine takes for running has ended.
+fn gone() -> Seen {
+    Seen::Ended("its daemon ended".to_owned())
 }
 
 /// Waits for a daemon's end and says how it was. Never returns without a daemon.
-async fn ended(child: &mut Option<Running>) -> String {
-    match child {
-        Some(running) => running.end().await,
+async fn ended(running: &mut Option<Running>) -> String {
+    match running {
+        Some(running) => running.ended().await,
         None => std::future::pending().await,
     }
 }

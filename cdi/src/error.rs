@@ -81,6 +81,14 @@ pub enum Skipped {
     /// The name of a device breaks the grammar.
     #[error(transparent)]
     Name(#[from] NameError),
+    /// Another GPU has the index by which this one would be called.
+    #[error("{uuid}: another GPU is called {name} by now; containers cannot get this one by index")]
+    Taken {
+        /// UUID of the GPU or MIG device.
+        uuid: String,
+        /// The name.
+        name: String,
+    },
     /// The program for hooks is not there.
     #[error(
         "there is no {path}: containers are made without NVIDIA's hooks, so `ldconfig -p` does not list the driver's libraries there",

@@ -240,7 +240,7 @@ impl Made<'_> {
                 }
             }
             let nodes: Vec<Node> = [own.clone()].into_iter().chain(nodes).collect();
-            parts.push((self.mig_name(gpu, mig), nodes_only(&nodes)));
+            parts.push((&mig.uuid, self.mig_name(gpu, mig), nodes_only(&nodes)));
         }
         let mut edits = nodes_only(&whole);
         if let Some(hooks) = hooks {
@@ -256,8 +256,15 @@ impl Made<'_> {
             Naming::Uuid => gpu.uuid.clone(),
             Naming::Index => gpu.index.to_string(),
         };
-        for (name, container_edits) in [(name, edits)].into_iter().chain(parts) {
-            let checked = check_device_name(&name).map_err(Skipped::Name);
+        for (uuid, name, container_edits) in [(&gpu.uuid, name, edits)].into_iter().chain(parts) {
+            let checked = if devices.iter().any(|device| device.name == name) {
+                Err(Skipped::Taken {
+                    uuid: uuid.clone(),
+                    name: name.clone(),
+                })
+            } else {
+                check_device_name(&name).map_err(Skipped::Name)
+            };
             if self.keep(checked).is_some() {
                 devices.push(Device {
                     name,

@@ -393,6 +393,40 @@ fn names_of_devices(#[case] naming: Naming, #[case] whole: &str, #[case] part: &
     );
 }
 
+/// One that left the driver's list has the index that another has now.
+#[test]
+fn of_two_gpus_with_one_index_the_second_is_left_out_alone() {
+    let rig = Rig::new("dgx-h100");
+    rig.cut(3);
+    rig.cut(4);
+    let mut gpus = rig.gpus();
+    gpus[4].index = 3;
+    let options = Options {
+        naming: Naming::Index,
+        ..Options::default()
+    };
+    let made = generate(&rig.roots, &rig.version(), &gpus, &options).unwrap();
+    let taken = |uuid: &str, name: &str| Skipped::Taken {
+        uuid: uuid.to_owned(),
+        name: name.to_owned(),
+    };
+    let [first, second, third] = gpus[4].mig.as_slice() else {
+        panic!("{gpus:?}");
+    };
+    let expected = [
+        taken(&gpus[4].uuid, "3"),
+        taken(&first.uuid, "3:0"),
+        taken(&second.uuid, "3:1"),
+        taken(&third.uuid, "3:2"),
+    ];
+    assert_eq!(made.skipped, expected);
+    let devices = made.class(classes::GPU).unwrap().devices();
+    assert_eq!(devices.len(), 7 + 3);
+    // By UUID there is nothing in the way.
+    let made = generate(&rig.roots, &rig.version(), &gpus, &Options::default()).unwrap();
+    assert_eq!(made.skipped, []);
+}
+
 #[test]
 fn control_nodes_that_all_need_are_missed() {
     let rig = Rig::new("a30x4");

@@ -8,10 +8,13 @@
 
 mod choice;
 mod config;
+mod looks;
+mod messages;
 mod metrics;
 mod plugins;
 mod prepare;
 mod preparer;
+mod readiness;
 mod report;
 mod resource;
 mod server;
@@ -31,7 +34,7 @@ use cluster::node::Node;
 use cluster::serve::{self, Reply, Routes};
 use cluster::watched::WatchedFile;
 use kubelet::Folder;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use config::{Cluster, Config, ServiceError, Source};
@@ -44,12 +47,14 @@ use crate::hardware::{Hardware, Inventory};
 use crate::health::{Health, Policy};
 use crate::mps;
 pub(crate) use choice::Choice;
+use looks::Looks;
 use metrics::Metrics;
 use preparer::Preparer;
+use readiness::Readiness;
 use report::Reporter;
 use server::Server;
 use shared::Shared;
-use worker::{Readiness, Sources, Worker};
+use worker::{Sources, Worker};
 
 /// How long a driver that must be there may take to open. Loading it on an idle node takes seconds.
 const INIT_LIMIT: Duration = Duration::from_secs(60);
@@ -145,7 +150,7 @@ impl Service {
             Hardware::start(self.session.clone()).map_err(ServiceError::Hardware)?;
         let worker = Worker {
             server: Server::new(self.folder, self.shared.clone()),
-            session: self.session,
+            looks: Looks::new(self.session),
             shared: self.shared,
             readiness,
             reporter,
@@ -168,8 +173,6 @@ impl Service {
             driver_version: None,
             without_gpus: false,
             lists: BTreeMap::new(),
-            looking: BTreeMap::new(),
-            looked: mpsc::unbounded_channel(),
             config: self.config,
         };
         worker.run(reload, &shutdown).await;

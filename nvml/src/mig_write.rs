@@ -83,7 +83,8 @@ impl Device<'_> {
         self.describe_gpu_instance(handle)
     }
 
-    /// Creates a compute instance in a GPU instance, at a placement or where the driver chooses.
+    /// Creates a compute instance in a GPU instance, at a placement or where the driver chooses. Old drivers know only the
+    /// latter, and do that: where it lies is in the answer.
     ///
     /// # Errors
     /// As [`create_gpu_instance`](Self::create_gpu_instance); `NOT_FOUND` when there is no such GPU instance.
@@ -95,21 +96,28 @@ impl Device<'_> {
     ) -> Result<gpu::ComputeInstance, Error> {
         let library = self.context.library;
         let parent = self.gpu_instance(gpu_instance)?;
-        let handle = match placement {
-            None => self.context.write_with(
+        let wherever = || {
+            self.context.write_with(
                 symbol!(library, nvmlGpuInstanceCreateComputeInstance),
                 parent,
                 profile_id,
-            )?,
-            Some(at) => self.context.write_placed(
-                symbol!(library, nvmlGpuInstanceCreateComputeInstanceWithPlacement),
-                parent,
-                profile_id,
-                sys::nvmlComputeInstancePlacement_t {
-                    start: at.start,
-                    size: at.size,
-                },
-            )?,
+            )
+        };
+        let Some(at) = placement else {
+            return self.describe_compute_instance(wherever()?);
+        };
+        let placed = self.context.write_placed(
+            symbol!(library, nvmlGpuInstanceCreateComputeInstanceWithPlacement),
+            parent,
+            profile_id,
+            sys::nvmlComputeInstancePlacement_t {
+                start: at.start,
+                size: at.size,
+            },
+        );
+        let handle = match placed {
+            Err(error) if error.code() == Some(Code::FUNCTION_NOT_FOUND) => wherever()?,
+            placed => placed?,
         };
         self.describe_compute_instance(handle)
     }

@@ -2,6 +2,8 @@
 
 use mig_manager::engine::{Event, Purpose};
 use rstest::rstest;
+use sim_nvml::Code;
+use sim_nvml::model::faults::{Effect, Fault};
 
 use super::{Node, OFF, all, request};
 
@@ -182,7 +184,6 @@ fn gpus_are_worked_on_in_parallel() {
 
 #[test]
 fn a_slow_gpu_does_not_hold_the_others_up() {
-    use sim_nvml::model::faults::{Effect, Fault};
     let node = Node::of("h100-sxm5-80gb", 3);
     let hang = node
         .sim
@@ -250,4 +251,18 @@ fn an_apply_under_way_is_not_an_interrupted_one() {
         !seen.is_empty() && seen.iter().all(Option::is_none),
         "{seen:?}"
     );
+}
+
+/// Old drivers have no call that says where a compute instance is to lie.
+#[test]
+fn a_driver_that_places_compute_instances_by_itself() {
+    let node = Node::of("a100-sxm4-40gb", 1);
+    node.sim
+        .inject(Fault::new(
+            "nvmlGpuInstanceCreateComputeInstanceWithPlacement",
+            Effect::Fail(Code::FUNCTION_NOT_FOUND),
+        ))
+        .unwrap();
+    node.apply(&all("2g.10gb: 1, 1c.3g.20gb: 2")).unwrap();
+    assert_eq!(node.layouts(), ["on 14@0/2 9@4/1+1"]);
 }

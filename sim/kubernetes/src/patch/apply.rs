@@ -5,26 +5,28 @@ use serde_json::{Map, Value};
 
 use crate::fields::schema::Type;
 use crate::fields::set::{FieldSet, Step, step_of_item};
+use crate::json;
 
-/// `live` with everything that `config` sets.
+/// `live` with everything that `config` sets. Applying the same once more changes nothing, even where a list has items
+/// that the real server refuses: two with one key, or one without.
 pub(crate) fn merge(live: &Value, config: &Value, of: &Type) -> Value {
-    match (live, config) {
-        (Value::Object(old), Value::Object(new)) if of.is_granular_object(config) => {
-            let mut merged = old.clone();
+    match (config, of) {
+        (Value::Object(new), _) if of.is_granular_object(config) => {
+            let mut merged = live.as_object().cloned().unwrap_or_default();
             for (name, field) in new {
-                let before = old.get(name).unwrap_or(&Value::Null);
+                let before = merged.get(name).unwrap_or(&Value::Null);
                 merged.insert(name.clone(), merge(before, field, of.field(name)));
             }
             Value::Object(merged)
         }
-        (Value::Array(old), Value::Array(new)) => match of {
-            Type::ListMap { item, .. } => merge_keyed(old, new, of, item),
-            Type::Set => {
-                let fresh = new.iter().filter(|value| !old.contains(value));
-                old.iter().chain(fresh).cloned().collect()
-            }
-            _ => config.clone(),
-        },
+        (Value::Array(new), Type::ListMap { item, .. }) => {
+            merge_keyed(json::list(live, &[]), new, of, item)
+        }
+        (Value::Array(new), Type::Set) => {
+            let old = json::list(live, &[]);
+            let fresh = new.iter().filter(|value| !old.contains(value));
+            old.iter().chain(fresh).cloned().collect()
+        }
         _ => config.clone(),
     }
 }
@@ -33,12 +35,13 @@ fn merge_keyed(old: &[Value], new: &[Value], of: &Type, item: &Type) -> Value {
     let mut merged = old.to_vec();
     for value in new {
         let step = step_of_item(of, value);
-        let known = merged
-            .iter_mut()
-            .find(|known| step.is_some() && step_of_item(of, known) == step);
+        let known = merged.iter_mut().find(|known| match &step {
+            Some(_) => step_of_item(of, known) == step,
+            None => *known == value,
+        });
         match known {
             Some(known) => *known = merge(known, value, item),
-            None => merged.push(value.clone()),
+            None => merged.push(merge(&Value::Null, value, item)),
         }
     }
     Value::Array(merged)

@@ -90,6 +90,33 @@ mod tests {
         }
     }
 
+    // What the random test above meets only now and then.
+    #[test]
+    fn an_apply_with_items_without_a_key_or_with_one_twice_changes_nothing_the_second_time() {
+        let pod = schema::built_in("", "Pod");
+        for containers in [
+            json!([null]),
+            json!([null, null]),
+            json!([[]]),
+            json!([{}]),
+            json!([{"env": [7]}]),
+            json!([{"name": "a", "tty": true}, {"name": "a", "tty": false}]),
+            json!([{"name": "a", "env": [{"name": "b"}]}, {"name": "a", "env": 1}]),
+        ] {
+            let config = json!({"spec": {"containers": containers}});
+            for live in [
+                json!(null),
+                json!({}),
+                json!({"spec": []}),
+                json!({"spec": {"containers": 1}}),
+                json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}),
+            ] {
+                let once = apply::merge(&live, &config, &pod);
+                assert_eq!(apply::merge(&once, &config, &pod), once, "{live} {config}");
+            }
+        }
+    }
+
     // The examples of RFC 7386, appendix A.
     #[test]
     fn merge_patches_of_the_standard() {

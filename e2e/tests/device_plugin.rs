@@ -63,8 +63,7 @@ async fn a_label_becomes_a_device_in_a_pod_and_the_pods_name_in_the_metrics() {
                 "container=\"main\",namespace=\"{}\",pod=\"waiting\"}}",
                 lathe.namespace
             );
-            lathe.metrics_say(|page| page.contains(&mine)).await;
-            let page = lathe.metrics().await;
+            let page = lathe.metrics_say(|page| page.contains(&mine)).await;
             let named: Vec<&str> = page
                 .lines()
                 .filter(|line| line.starts_with("DCGM_FI_DEV_FB_USED{") && line.contains("pod="))

@@ -26,8 +26,7 @@ async fn a_label_cuts_the_gpus_and_everything_shows_it() {
         "dgx-h100",
         Latency::default(),
         |lathe| async move {
-            lathe.ask_for("all-balanced").await;
-            lathe.state_is("success").await;
+            lathe.cut("all-balanced").await;
             assert_eq!(instances(&lathe), 32, "8 GPUs with 4 instances each");
 
             let events = lathe.events().await;
@@ -54,9 +53,7 @@ async fn a_label_cuts_the_gpus_and_everything_shows_it() {
                 })
                 .await;
 
-            lathe.ask_for("all-disabled").await;
-            lathe.state_is("pending").await;
-            lathe.state_is("success").await;
+            lathe.cut("all-disabled").await;
             assert_eq!(instances(&lathe), 0);
         },
     )
@@ -158,12 +155,10 @@ async fn promtool_reads_the_page() {
         "dgx-h100",
         Latency::default(),
         |lathe| async move {
-            lathe.ask_for("all-1g.10gb").await;
-            lathe.state_is("success").await;
-            lathe
+            lathe.cut("all-1g.10gb").await;
+            let page = lathe
                 .metrics_say(|page| page.contains("GPU_I_PROFILE"))
                 .await;
-            let page = lathe.metrics().await;
             let output = outcome("promtool", &["check", "metrics"], &page).await;
             let complaints = String::from_utf8(output.stderr).unwrap();
             // The names are dcgm-exporter's: dashboards and alerts in the wild have them. Nothing else may be wrong.

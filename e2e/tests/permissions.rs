@@ -1,5 +1,8 @@
 //! What the accounts of parts may do, tried with their own tokens: their own node, and nothing else.
 
+use std::panic::AssertUnwindSafe;
+
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Config};
@@ -58,16 +61,18 @@ async fn forbidden_in_time<T: std::fmt::Debug>(
     forbidden(said)
 }
 
-/// A Node that no kubelet stands behind; who makes it removes it.
-async fn other_node(lathe: &Installed) -> String {
+/// Runs `test` with a Node that no kubelet stands behind, and removes that whichever way the test ends.
+async fn with_other_node(lathe: &Installed, test: impl AsyncFnOnce(&str)) {
     let name = format!("{}-other", lathe.namespace);
     let object: Node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
-    lathe
-        .nodes()
-        .create(&PostParams::default(), &object)
-        .await
-        .unwrap();
-    name
+    let nodes = lathe.nodes();
+    nodes.create(&PostParams::default(), &object).await.unwrap();
+    let outcome = AssertUnwindSafe(test(&name)).catch_unwind().await;
+    let removed = nodes.delete(&name, &DeleteParams::default()).await;
+    if let Err(panic) = outcome {
+        std::panic::resume_unwind(panic);
+    }
+    removed.unwrap();
 }
 
 #[tokio::test]
@@ -76,34 +81,32 @@ async fn the_manager_may_write_its_own_node_alone() {
         return;
     };
     with_lathe(&cluster, "a30x4", Latency::default(), |lathe| async move {
-        let other = other_node(&lathe).await;
-        let client = as_account(&lathe, MANAGER).await;
-        let nodes: Api<Node> = Api::all(client.clone());
-        let patch = |value: Value| json!({"metadata": {"annotations": {"lathe.test/x": value}}});
-        let write = async |name: &str, value: Value| {
-            let patch = patch(value);
-            nodes
-                .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
-                .await
-        };
-        let message = forbidden_in_time(async || write(&other, json!("1")).await).await;
-        assert!(
-            message.contains("may write the node that it runs on, and no other"),
-            "{message}"
-        );
-        write(&lathe.node_name, json!("1")).await.unwrap();
-        write(&lathe.node_name, Value::Null).await.unwrap();
+        with_other_node(&lathe, async |other| {
+            let client = as_account(&lathe, MANAGER).await;
+            let nodes: Api<Node> = Api::all(client.clone());
+            let patch =
+                |value: Value| json!({"metadata": {"annotations": {"lathe.test/x": value}}});
+            let write = async |name: &str, value: Value| {
+                let patch = patch(value);
+                nodes
+                    .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+                    .await
+            };
+            let message = forbidden_in_time(async || write(other, json!("1")).await).await;
+            assert!(
+                message.contains("may write the node that it runs on, and no other"),
+                "{message}"
+            );
+            write(&lathe.node_name, json!("1")).await.unwrap();
+            write(&lathe.node_name, Value::Null).await.unwrap();
 
-        forbidden(nodes.delete(&other, &DeleteParams::default()).await);
-        let pods: Api<Pod> = Api::namespaced(client.clone(), &lathe.namespace);
-        forbidden(pods.list(&ListParams::default()).await);
-        let secrets: Api<Secret> = Api::all(client);
-        forbidden(secrets.list(&ListParams::default()).await);
-        lathe
-            .nodes()
-            .delete(&other, &DeleteParams::default())
-            .await
-            .unwrap();
+            forbidden(nodes.delete(other, &DeleteParams::default()).await);
+            let pods: Api<Pod> = Api::namespaced(client.clone(), &lathe.namespace);
+            forbidden(pods.list(&ListParams::default()).await);
+            let secrets: Api<Secret> = Api::all(client);
+            forbidden(secrets.list(&ListParams::default()).await);
+        })
+        .await;
     })
     .await;
 }
@@ -123,53 +126,51 @@ async fn the_device_plugin_may_read_nodes_and_write_events_and_its_own_nodes_sta
         },
     });
     with_device_plugin(&cluster, &host, "a30x4", values, |lathe| async move {
-        let other = other_node(&lathe).await;
-        let client = as_account(&lathe, PLUGIN).await;
-        let nodes: Api<Node> = Api::all(client.clone());
-        let status = async |name: &str| {
-            let patch = json!({"status": {"conditions": [
-                {"type": "LatheTest", "status": "True", "reason": "Test", "message": ""},
-            ]}});
+        with_other_node(&lathe, async |other| {
+            let client = as_account(&lathe, PLUGIN).await;
+            let nodes: Api<Node> = Api::all(client.clone());
+            let status = async |name: &str| {
+                let patch = json!({"status": {"conditions": [
+                    {"type": "LatheTest", "status": "True", "reason": "Test", "message": ""},
+                ]}});
+                nodes
+                    .patch_status(name, &PatchParams::default(), &Patch::Strategic(&patch))
+                    .await
+            };
+            let message = forbidden_in_time(async || status(other).await).await;
+            assert!(
+                message.contains("may write the node that it runs on, and no other"),
+                "{message}"
+            );
+            status(&lathe.node_name).await.unwrap();
+            let gone =
+                json!({"status": {"conditions": [{"type": "LatheTest", "$patch": "delete"}]}});
             nodes
-                .patch_status(name, &PatchParams::default(), &Patch::Strategic(&patch))
+                .patch_status(
+                    &lathe.node_name,
+                    &PatchParams::default(),
+                    &Patch::Strategic(&gone),
+                )
                 .await
-        };
-        let message = forbidden_in_time(async || status(&other).await).await;
-        assert!(
-            message.contains("may write the node that it runs on, and no other"),
-            "{message}"
-        );
-        status(&lathe.node_name).await.unwrap();
-        let gone = json!({"status": {"conditions": [{"type": "LatheTest", "$patch": "delete"}]}});
-        nodes
-            .patch_status(
-                &lathe.node_name,
-                &PatchParams::default(),
-                &Patch::Strategic(&gone),
-            )
-            .await
-            .unwrap();
-        nodes.list(&ListParams::default()).await.unwrap();
+                .unwrap();
+            nodes.list(&ListParams::default()).await.unwrap();
 
-        let patch = json!({"metadata": {"annotations": {"lathe.test/x": "1"}}});
-        let params = PatchParams::default();
-        forbidden(
-            nodes
-                .patch(&lathe.node_name, &params, &Patch::Merge(&patch))
-                .await,
-        );
-        let configs: Api<ConfigMap> = Api::namespaced(client.clone(), &lathe.namespace);
-        configs.get(&format!("{PLUGIN}-configs")).await.unwrap();
-        forbidden(configs.list(&ListParams::default()).await);
-        let pods: Api<Pod> = Api::namespaced(client.clone(), &lathe.namespace);
-        forbidden(pods.list(&ListParams::default()).await);
-        let secrets: Api<Secret> = Api::all(client);
-        forbidden(secrets.list(&ListParams::default()).await);
-        lathe
-            .nodes()
-            .delete(&other, &DeleteParams::default())
-            .await
-            .unwrap();
+            let patch = json!({"metadata": {"annotations": {"lathe.test/x": "1"}}});
+            let params = PatchParams::default();
+            forbidden(
+                nodes
+                    .patch(&lathe.node_name, &params, &Patch::Merge(&patch))
+                    .await,
+            );
+            let configs: Api<ConfigMap> = Api::namespaced(client.clone(), &lathe.namespace);
+            configs.get(&format!("{PLUGIN}-configs")).await.unwrap();
+            forbidden(configs.list(&ListParams::default()).await);
+            let pods: Api<Pod> = Api::namespaced(client.clone(), &lathe.namespace);
+            forbidden(pods.list(&ListParams::default()).await);
+            let secrets: Api<Secret> = Api::all(client);
+            forbidden(secrets.list(&ListParams::default()).await);
+        })
+        .await;
     })
     .await;
 }

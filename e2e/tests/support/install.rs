@@ -1,14 +1,17 @@
 //! Lathe installed by helm on one node, with a simulated node as its hardware.
 
+use std::future::ready;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
+use kube::runtime::watcher::watch_object;
 use serde_json::{Value, json};
 use sim_nvml::admin::SimulatedNode;
 use sim_nvml::model::latency::Latency;
@@ -18,8 +21,8 @@ use tokio::sync::Mutex;
 use super::cluster::{Cluster, LIMIT, variable};
 use super::host::Host;
 use super::namespace;
-use super::pods::Pods;
-use super::tools::{kubectl, outcome, run};
+use super::pods::{Pods, bounded};
+use super::tools::{outcome, run};
 
 /// There is one node, and its labels are everybody's: one installation at a time.
 static NODE: Mutex<()> = Mutex::const_new(());
@@ -42,8 +45,8 @@ pub(crate) struct Installed {
     pub(crate) hardware: SimulatedNode,
 }
 
-/// Installs the chart on a simulated node of this preset, runs `test`, and removes everything again. What the pods said
-/// is printed when the test fails.
+/// Installs the chart on a simulated node of this preset, runs `test`, and removes everything again. How the node and the
+/// pods are, and what they said, is printed when the test fails.
 ///
 /// The device plugin is not among the parts: the node's kubelet is everybody's. See [`with_device_plugin`].
 pub(crate) async fn with_lathe<F>(
@@ -123,7 +126,7 @@ async fn with_values<F>(
         .catch_unwind()
         .await;
         if outcome.is_err() {
-            installed.print_pods().await;
+            installed.print_state().await;
         }
         installed.uninstall().await;
         installed.forget().await;
@@ -156,6 +159,11 @@ pub(crate) fn repository() -> PathBuf {
         .parent()
         .unwrap()
         .to_owned()
+}
+
+/// What the state label says.
+fn state_of(node: Option<&Node>) -> Option<String> {
+    node?.metadata.labels.as_ref()?.get(STATE_LABEL).cloned()
 }
 
 impl Installed {
@@ -258,10 +266,23 @@ impl Installed {
 
     /// Asks for a MIG layout and waits until the GPUs have it.
     pub(crate) async fn cut(&self, config: &str) {
+        // Watched from before the request: what an earlier one came to is still there, and `pending` is over in no time.
+        let mut nodes =
+            pin!(watch_object(self.nodes(), &self.node_name).filter_map(|node| ready(node.ok())));
+        bounded("the Node", nodes.next()).await;
         self.ask_for(config).await;
-        // What an earlier request came to may still be there.
-        self.state_is("pending").await;
-        self.state_is("success").await;
+        for wanted in ["pending", "success"] {
+            let mut last = None;
+            let reached = async {
+                while last.as_deref() != Some(wanted) {
+                    let node = nodes.next().await.expect("a watch goes on");
+                    last = state_of(node.as_ref());
+                }
+            };
+            if tokio::time::timeout(LIMIT, reached).await.is_err() {
+                panic!("{config}: the state label does not become {wanted}, it is {last:?}");
+            }
+        }
     }
 
     /// Chooses a configuration of the device plugin.
@@ -296,45 +317,43 @@ impl Installed {
 
     /// Waits until the state label has this value.
     pub(crate) async fn state_is(&self, state: &'static str) {
-        let has = move |node: Option<&Node>| {
-            node.and_then(|node| node.metadata.labels.as_ref())
-                .and_then(|labels| labels.get(STATE_LABEL))
-                .is_some_and(|value| value == state)
-        };
-        let nodes = self.nodes();
-        let reached = await_condition(nodes, &self.node_name, has);
-        tokio::time::timeout(LIMIT, reached)
-            .await
-            .unwrap_or_else(|_| panic!("the state label does not become {state}"))
-            .unwrap();
+        let has = move |node: Option<&Node>| state_of(node).as_deref() == Some(state);
+        let reached = await_condition(self.nodes(), &self.node_name, has);
+        match tokio::time::timeout(LIMIT, reached).await {
+            Ok(outcome) => drop(outcome.unwrap()),
+            Err(_) => {
+                let node = self.nodes().get(&self.node_name).await.unwrap();
+                let last = state_of(Some(&node));
+                panic!("the state label does not become {state}, it is {last:?}");
+            }
+        }
     }
 
-    /// The exporter's page, through the API server's proxy.
-    pub(crate) async fn metrics(&self) -> String {
+    /// Waits until the exporter's page fits, and returns it. It is read through the API server's proxy, which does not know
+    /// the pod at once.
+    pub(crate) async fn metrics_say(&self, fits: impl Fn(&str) -> bool) -> String {
         let path = format!(
             "/api/v1/namespaces/{}/services/nvidia-dcgm-exporter:gpu-metrics/proxy/metrics",
             self.namespace
         );
-        kubectl(&["get", "--raw", &path]).await
-    }
-
-    /// Waits until the page fits.
-    pub(crate) async fn metrics_say(&self, fits: impl Fn(&str) -> bool) {
         let began = Instant::now();
         loop {
-            let page = self.metrics().await;
-            if fits(&page) {
-                return;
+            let output = outcome("kubectl", &["get", "--raw", &path], "").await;
+            let page = String::from_utf8_lossy(&output.stdout);
+            if output.status.success() && fits(&page) {
+                return page.into_owned();
             }
-            assert!(began.elapsed() < LIMIT, "{page}");
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(began.elapsed() < LIMIT, "{page}{error}");
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
 
-    /// For who looks for the reason of a failed test.
-    async fn print_pods(&self) {
+    /// For who looks for the reason of a failed test. Of the Node, since what Lathe does is in Events there.
+    async fn print_state(&self) {
         for arguments in [
-            &["get", "pods", "-o=wide"][..],
+            &["describe", "node", &self.node_name][..],
+            &["get", "pods", "-o=wide"],
             &["describe", "pods"],
             &["get", "events"],
             &[

@@ -170,6 +170,32 @@ async fn which_of_several_configurations_counts_has_to_be_said() {
     );
 }
 
+/// The exporter reads its counters once, so pods with others have to be new ones; and only those.
+#[tokio::test]
+async fn other_counters_make_other_pods() {
+    if !helm_is_there() {
+        return;
+    }
+    let annotation = async |set: &str| {
+        let rendered = template(&["--set", set]).await;
+        let lines = rendered.lines();
+        let found = lines.filter(|line| line.trim_start().starts_with("checksum/counters:"));
+        found.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let data = |counters| format!("dcgmExporter.counters.data={counters}");
+    let one = annotation(&data("DCGM_FI_DEV_GPU_TEMP\\, gauge\\, x")).await;
+    assert_eq!(one.len(), 1, "{one:?}");
+    assert_ne!(
+        annotation(&data("DCGM_FI_DEV_SM_CLOCK\\, gauge\\, x")).await,
+        one
+    );
+    assert!(
+        annotation("dcgmExporter.counters.existingConfigMap=mine")
+            .await
+            .is_empty()
+    );
+}
+
 /// Legal names, and numbers to YAML unless they are quoted.
 #[tokio::test]
 async fn release_and_namespace_may_look_like_numbers() {
@@ -189,6 +215,30 @@ async fn release_and_namespace_may_look_like_numbers() {
         .lines()
         .find(|line| line.ends_with(": 123") || line.ends_with(": 456"));
     assert_eq!(bare, None);
+}
+
+/// Builds of one's own often have versions like this, which no label's value may be.
+#[tokio::test]
+async fn a_chart_version_with_a_plus_is_no_trouble() {
+    if !helm_is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let chart = chart();
+    let place = folder.path().to_str().unwrap();
+    let version = ["--version=1.2.3+4.5", "--destination", place];
+    run(
+        "helm",
+        &[&["package", chart.to_str().unwrap()][..], &version].concat(),
+        "",
+    )
+    .await;
+    let package = folder.path().join("lathe-1.2.3+4.5.tgz");
+    let rendered = run("helm", &["template", "x", package.to_str().unwrap()], "").await;
+    assert!(
+        rendered.contains("helm.sh/chart: lathe-1.2.3_4.5\n"),
+        "{rendered}"
+    );
 }
 
 #[tokio::test]

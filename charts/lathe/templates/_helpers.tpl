@@ -22,7 +22,7 @@ app.kubernetes.io/name: lathe
 app.kubernetes.io/component: {{ $name }}
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- with $root.Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}

@@ -13,6 +13,9 @@ use crate::verbs::{FieldValidation, WriteOptions};
 /// How long a watch runs when the client does not say; the real server takes 30 to 60 minutes.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(1800);
 
+/// No client waits longer, and a later end could not be told in the clock's numbers.
+const LONGEST_WATCH: Duration = Duration::from_secs(24 * 3600);
+
 /// Decoded query parameters.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
@@ -108,7 +111,9 @@ impl Query {
             list: self.list_options(resource)?,
             bookmarks: self.flag("allowWatchBookmarks"),
             initial: self.optional_flag("sendInitialEvents"),
-            timeout: timeout.map_or(WATCH_TIMEOUT, Duration::from_secs),
+            timeout: timeout
+                .map_or(WATCH_TIMEOUT, Duration::from_secs)
+                .min(LONGEST_WATCH),
             bookmark_interval,
         })
     }
@@ -289,6 +294,8 @@ mod tests {
         };
         assert_eq!(timeout("timeoutSeconds=7"), Some(Duration::from_secs(7)));
         assert_eq!(timeout("timeoutSeconds=0"), Some(WATCH_TIMEOUT));
+        let endless = timeout("timeoutSeconds=18446744073709551615");
+        assert_eq!(endless, Some(LONGEST_WATCH));
         assert_eq!(timeout(""), Some(WATCH_TIMEOUT));
         assert!(options("timeoutSeconds=x").is_some_and(|options| options.is_err()));
     }

@@ -158,14 +158,14 @@ fn disruptions(state: &State, namespace: &str, spec: &Value) -> Value {
         json::at(spec, &["maxUnavailable"]),
     ) {
         (Some(least), _) => scaled(least, expected),
-        (None, Some(most)) => (expected - scaled(most, expected)).max(0),
+        (None, Some(most)) => expected.saturating_sub(scaled(most, expected)).max(0),
         (None, None) => 0,
     };
     json!({
         "expectedPods": expected,
         "currentHealthy": healthy,
         "desiredHealthy": desired,
-        "disruptionsAllowed": (healthy - desired).max(0),
+        "disruptionsAllowed": healthy.saturating_sub(desired).max(0),
     })
 }
 
@@ -174,7 +174,7 @@ fn scaled(value: &Value, total: i64) -> i64 {
     match value {
         Value::String(text) => {
             let percent: i64 = text.trim_end_matches('%').parse().unwrap_or(0);
-            (percent * total + 99) / 100
+            percent.saturating_mul(total).saturating_add(99) / 100
         }
         other => other.as_i64().unwrap_or(0),
     }

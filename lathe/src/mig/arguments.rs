@@ -179,6 +179,10 @@ pub(crate) struct ChangeArgs {
     #[arg(long, env = "LATHE_LOCK_WAIT", value_name = "SECONDS", value_parser = seconds, default_value = "60")]
     pub(crate) lock_wait: Duration,
 
+    /// After how many seconds of changing GPUs to give up and go back [default: none; each driver call has its own bound]
+    #[arg(long, env = "LATHE_TIMEOUT", value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<Duration>,
+
     /// Print the outcome for programs
     #[arg(short = 'o', long, value_name = "FORMAT", value_enum)]
     output_format: Option<OutputFormat>,

@@ -107,6 +107,7 @@ fn change_options<const N: usize>(
     let mut options = Options::at(root);
     options.on_failure = args.on_failure.into();
     options.lock_wait = args.lock_wait;
+    options.change_limit = args.timeout;
     if let Some(folder) = &args.state_dir {
         options.state_dir.clone_from(folder);
     }

@@ -8,7 +8,7 @@ use super::event::{Event, GpuId, Progress, Purpose};
 use super::journal::{self, Entry, Journal};
 use super::look::{Node, Seen, look};
 use super::plan::{NodePlan, PlannedGpu, Verdict};
-use super::reach::{End, Reached};
+use super::reach::{End, Limit, Reached};
 use super::recover::recover;
 use super::request::{OnFailure, Options, Request};
 use crate::hooks::{HookError, Point};
@@ -211,7 +211,8 @@ impl Run<'_> {
         change: &Change<'_>,
         journal: &Journal,
     ) -> (Vec<(GpuId, End)>, Option<HookError>) {
-        let round = self.round(journal, Purpose::Apply, self.rolls_back());
+        let limit = self.options.change_limit.map_or(Limit::none(), Limit::of);
+        let round = self.round(journal, Purpose::Apply, self.rolls_back(), limit);
         let mut ends = Vec::new();
         let separate = change.gpus.iter().any(|g| changes_instances(g))
             && self.options.hooks.has(Point::PreApplyConfig);
@@ -241,6 +242,7 @@ impl Run<'_> {
         journal: &'r Journal,
         purpose: Purpose,
         stop_on_failure: bool,
+        limit: Limit,
     ) -> Round<'r> {
         Round {
             journal,
@@ -248,6 +250,7 @@ impl Run<'_> {
             skip_reset: self.options.skip_reset,
             in_use_wait: self.options.in_use_wait,
             stop_on_failure,
+            limit,
             progress: self.progress,
         }
     }
@@ -283,7 +286,7 @@ impl Run<'_> {
         };
         let back = entries.iter().filter(is_touched);
         let back = back.map(|e| (&*e.uuid, Goal::Layout(e.before.clone())));
-        let round = self.round(journal, Purpose::Undo, false);
+        let round = self.round(journal, Purpose::Undo, false, Limit::none());
         let failed = round
             .run(&tasks(change.node, back))
             .into_iter()

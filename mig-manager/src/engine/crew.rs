@@ -11,7 +11,7 @@ use nvml::Gpu;
 use super::event::{GpuId, Progress, Purpose};
 use super::journal::Journal;
 use super::look::Node;
-use super::reach::{End, Work, reach};
+use super::reach::{End, Limit, Work, reach};
 
 /// A GPU and where it is to go.
 pub(crate) struct Task {
@@ -42,6 +42,7 @@ pub(crate) struct Round<'a> {
     pub(crate) in_use_wait: Duration,
     /// Whether the first failure stops the others before their next step.
     pub(crate) stop_on_failure: bool,
+    pub(crate) limit: Limit,
     pub(crate) progress: &'a Progress<'a>,
 }
 
@@ -55,6 +56,7 @@ impl Round<'_> {
             skip_reset: self.skip_reset,
             in_use_wait: self.in_use_wait,
             stop: &stop,
+            limit: self.limit,
             progress: self.progress,
         };
         let one = |task: &Task| {

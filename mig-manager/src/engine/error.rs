@@ -1,6 +1,7 @@
 //! How an operation on the node's GPUs can end badly, and the exit code that says so.
 
 use std::fmt;
+use std::time::Duration;
 
 use gpu::{Client, Impossible};
 
@@ -228,6 +229,9 @@ pub enum Cause {
     /// The journal could not be written before the next step.
     #[error("stopped, because the journal cannot be written: {0}")]
     Journal(String),
+    /// The whole change took longer than it may.
+    #[error("stopped, because the change took longer than {} s", .0.as_secs_f64())]
+    TooLong(Duration),
     /// Nothing wrong here: another GPU failed first, and all go back.
     #[error("stopped, because another GPU failed")]
     Stopped,

@@ -36,7 +36,36 @@ pub(crate) struct Work<'a> {
     pub(crate) in_use_wait: Duration,
     /// Set when the others are to stop before their next step.
     pub(crate) stop: &'a AtomicBool,
+    pub(crate) limit: Limit,
     pub(crate) progress: &'a Progress<'a>,
+}
+
+/// Until when steps may be begun.
+#[derive(Clone, Copy)]
+pub(crate) struct Limit(Option<(Instant, Duration)>);
+
+impl Limit {
+    /// For as long as it takes.
+    pub(crate) fn none() -> Self {
+        Self(None)
+    }
+
+    /// For so long from now on.
+    pub(crate) fn of(time: Duration) -> Self {
+        Self(Some((Instant::now() + time, time)))
+    }
+
+    fn check(self) -> Result<(), Cause> {
+        match self.0 {
+            Some((end, time)) if Instant::now() >= end => Err(Cause::TooLong(time)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The earlier of the two.
+    fn or(self, other: Instant) -> Instant {
+        self.0.map_or(other, |(end, _)| end.min(other))
+    }
 }
 
 /// The ids of the GPU instances that there are, as far as we know, by placement.
@@ -155,6 +184,7 @@ impl Way<'_> {
             if self.work.stop.load(Ordering::Relaxed) {
                 return Err(Cause::Stopped);
             }
+            self.work.limit.check()?;
             if step == Step::Reset {
                 match self.before_reset()? {
                     Some(Reached::Goal) => continue,
@@ -261,7 +291,7 @@ impl Way<'_> {
 
     /// Takes a step; when somebody holds the GPU, again and again for as long as that may pass.
     fn try_to_take(&mut self, step: &Step, instances: &Instances) -> Result<Answer, nvml::Error> {
-        let deadline = Instant::now() + self.work.in_use_wait;
+        let deadline = self.work.limit.or(Instant::now() + self.work.in_use_wait);
         let mut pause = FIRST_PAUSE;
         loop {
             let answer = self.on_gpu(|gpu| take(gpu, step, instances));
@@ -342,6 +372,7 @@ mod tests {
                 skip_reset: false,
                 in_use_wait: Duration::ZERO,
                 stop: &AtomicBool::new(false),
+                limit: Limit::none(),
                 progress: &|_| {},
             };
             reach(&work, &seen.gpu, &seen.id, &Goal::Mode(true))

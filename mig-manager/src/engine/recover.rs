@@ -7,6 +7,7 @@ use super::error::{Cause, Error, Left};
 use super::event::{GpuId, Progress, Purpose};
 use super::journal::{Entry, Journal};
 use super::look::Node;
+use super::reach::Limit;
 use super::request::Options;
 
 /// What became of it.
@@ -36,6 +37,7 @@ pub(crate) fn recover(
         skip_reset: options.skip_reset,
         in_use_wait: options.in_use_wait,
         stop_on_failure: false,
+        limit: Limit::none(),
         progress,
     };
     let finish = entries.iter().map(|e| (&*e.uuid, e.goal.clone()));

@@ -170,6 +170,9 @@ pub struct Options {
     pub in_use_wait: Duration,
     /// How long to wait for another apply on this node to end.
     pub lock_wait: Duration,
+    /// After how long of changing GPUs the change is given up. Each driver call has a bound of its own, so this ends at
+    /// most one call later; hooks have theirs, and the way back is not cut short.
+    pub change_limit: Option<Duration>,
 }
 
 impl Options {
@@ -182,6 +185,7 @@ impl Options {
             hooks: Hooks::default(),
             in_use_wait: Duration::ZERO,
             lock_wait: Duration::from_secs(60),
+            change_limit: None,
         }
     }
 }

@@ -269,6 +269,45 @@ fn hanging_call_fails_its_gpu_within_its_bound() {
 }
 
 #[test]
+fn a_change_that_takes_too_long_is_given_up_and_taken_back() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let limit = Duration::from_secs(1);
+    let engine = node.engine_with(Options {
+        change_limit: Some(limit),
+        ..node.options()
+    });
+    let linger = |event: &Event| {
+        if let Event::Done { number: 1, .. } = event {
+            std::thread::sleep(limit);
+        }
+    };
+    let error = engine
+        .apply(&request(&all("7g.80gb: 1")), &linger)
+        .unwrap_err();
+    assert_eq!(error.exit_code(), 7, "{error}");
+    assert_eq!(
+        error.to_string(),
+        "GPU 0: stopped, because the change took longer than 1 s; every GPU is as it was"
+    );
+    assert_eq!(node.layouts(), ["off"]);
+    assert_eq!(node.journal(), None);
+}
+
+#[test]
+fn a_change_with_no_time_ends_before_its_first_step() {
+    let node = Node::of("h100-sxm5-80gb", 1);
+    let engine = node.engine_with(Options {
+        change_limit: Some(Duration::ZERO),
+        ..node.options()
+    });
+    node.forget_calls();
+    engine
+        .apply(&request(&all("7g.80gb: 1")), &|_| {})
+        .unwrap_err();
+    assert_eq!(node.changes(), [""; 0]);
+}
+
+#[test]
 fn driver_gone() {
     let node = Node::of("h100-sxm5-80gb", 1);
     let engine = node.engine();

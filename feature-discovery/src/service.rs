@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use nvml::{EventKind, EventMask, EventStop, Session};
+use nvml::{Driver, EventKind, EventMask, EventStop, Session};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -40,7 +40,7 @@ enum Wake {
 /// # Errors
 /// The driver is not there and [`Config::fail_on_init_error`] is set, or the labels cannot be written.
 pub fn once(root: &Path, config: &Config, session: &Session) -> Result<Written, Error> {
-    Service::new(root, config, session).look()
+    Service::new(root, config).look(session.driver())
 }
 
 /// Labels the node at `root` until `shutdown` is cancelled.
@@ -94,21 +94,28 @@ fn repeat(
     wake: &Sender<Wake>,
     wakes: &Receiver<Wake>,
 ) -> Result<(), Error> {
-    let mut service = Service::new(root, config, session);
+    let mut service = Service::new(root, config);
     let mut pause = RETRY.0;
     loop {
-        service.watch_events(wake);
-        let wait = match service.look() {
+        // Asked once for all of this: a driver that comes or goes meanwhile must be missed by none of it.
+        let driver = session.driver();
+        let has_driver = driver.is_ok();
+        if let Ok(driver) = &driver {
+            service.watch_events(driver, wake);
+        }
+        let wait = match service.look(driver) {
             Ok(written) => {
                 service.told.failure = None;
                 if written == Written::Replaced {
                     tracing::info!("labels written");
                 }
                 pause = RETRY.0;
-                let next_attempt = session.next_attempt();
                 match config.interval {
                     // Labelled as a node without a driver: it may come at any time.
-                    _ if !next_attempt.is_zero() => Some(next_attempt),
+                    _ if !has_driver => Some(match session.next_attempt() {
+                        Duration::ZERO => RETRY.0,
+                        next_attempt => next_attempt,
+                    }),
                     Interval::Every(interval) => Some(interval),
                     Interval::Infinite => None,
                 }
@@ -135,7 +142,6 @@ fn repeat(
 struct Service<'a> {
     root: &'a Path,
     config: &'a Config,
-    session: &'a Session,
     timestamp: Option<u64>,
     seen_driver: bool,
     events: Option<EventStop>,
@@ -143,11 +149,10 @@ struct Service<'a> {
 }
 
 impl<'a> Service<'a> {
-    fn new(root: &'a Path, config: &'a Config, session: &'a Session) -> Self {
+    fn new(root: &'a Path, config: &'a Config) -> Self {
         Self {
             root,
             config,
-            session,
             // Once per start, so that the file is the same until something changes.
             timestamp: config.timestamp.then(timestamp),
             seen_driver: false,
@@ -156,8 +161,8 @@ impl<'a> Service<'a> {
         }
     }
 
-    fn look(&mut self) -> Result<Written, Error> {
-        let discovery = match self.session.driver() {
+    fn look(&mut self, driver: Result<Driver, nvml::Error>) -> Result<Written, Error> {
+        let discovery = match driver {
             Ok(driver) => {
                 let discovery = discover(self.root, &driver, self.config, self.timestamp)?;
                 self.seen_driver = true;
@@ -195,14 +200,11 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// Starts the event thread once there is a driver. Its stream goes on through resets and driver restarts.
-    fn watch_events(&mut self, wake: &Sender<Wake>) {
+    /// Starts the event thread with the first driver. Its stream goes on through resets and driver restarts.
+    fn watch_events(&mut self, driver: &Driver, wake: &Sender<Wake>) {
         if self.events.is_some() {
             return;
         }
-        let Ok(driver) = self.session.driver() else {
-            return;
-        };
         match driver.watch(EVENTS) {
             Ok(stream) => {
                 let stop = stream.stopper();

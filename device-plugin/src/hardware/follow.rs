@@ -42,6 +42,8 @@ pub(super) enum Message {
     },
     /// A reading of the topology came back.
     Topology(Result<nvml::TopologyReport, Error>),
+    /// Somebody asked the GPU with this UUID something and got no answer.
+    Doubt(String),
     /// Let go of the GPUs.
     Pause {
         until: Instant,
@@ -168,6 +170,12 @@ impl Follower {
             Message::Topology(result) => {
                 if let Some(topology) = self.readings.done(result) {
                     self.topologies.send_replace(Arc::new(topology));
+                }
+            }
+            Message::Doubt(uuid) => {
+                let index = self.inventory.gpu(&uuid).map(|known| known.gpu.index);
+                if let (Some(index), Some(open)) = (index, &mut self.open) {
+                    open.looks.want_now(index, now);
                 }
             }
             Message::Pause { until, reply } => {

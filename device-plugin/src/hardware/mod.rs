@@ -98,6 +98,12 @@ impl Hardware {
         self.session.driver()
     }
 
+    /// A GPU did not answer somebody else: it is looked at, and if it does not answer here either, it is in trouble.
+    pub fn doubt(&self, uuid: &str) {
+        // Without a thread to hear it, nothing is followed either.
+        let _ = self.messages.send(Message::Doubt(uuid.to_owned()));
+    }
+
     /// Lets go of all GPUs, since MIG manager can change their mode and reset them only while no process holds them.
     /// Until [`resume`](Self::resume), or for `at_most` that long, GPUs that can be cut are in trouble
     /// ([`Cause::Reshaping`]): nobody sees what they become. Others stay as they are.

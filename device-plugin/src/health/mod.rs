@@ -7,6 +7,7 @@
 mod builtin;
 mod cause;
 mod condition;
+mod early;
 mod fault;
 mod file;
 mod notice;
@@ -23,7 +24,6 @@ pub use condition::{
     CONDITION, NodeCondition, REASON_HEALTHY, REASON_PROBLEM, REASON_UNKNOWN, Status,
 };
 pub use notice::{EVENT_ACTION, EVENT_HEALTHY, EVENT_UNHEALTHY, Notice, Subject};
-pub use place::EventPlace;
 pub use policy::Policy;
 pub use readings::{Readings, RecoveryAction};
 pub use rule::{Check, Rule, Until};

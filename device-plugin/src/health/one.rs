@@ -10,7 +10,7 @@ use super::fault::{Fault, Look};
 use super::notice::{Notice, Subject};
 use super::policy::Policy;
 use super::readings::Readings;
-use super::rule::{Check, Rule, Until};
+use super::rule::{Rule, Until};
 use crate::hardware;
 
 /// The least time between the beginnings of two looks that events call for, however many there are.
@@ -73,8 +73,14 @@ impl One {
         self.index
     }
 
-    pub(super) fn uuid(&self) -> &str {
-        &self.uuid
+    /// Whether it answers at this place of the driver's list. One that does not may have had the place before another.
+    pub(super) fn is_at(&self, index: u32) -> bool {
+        self.answers && self.index == index
+    }
+
+    /// Whether the last look had no answer.
+    pub(super) fn is_silent(&self) -> bool {
+        self.unanswered
     }
 
     pub(super) fn subject(&self, instance: Option<Instance>) -> Subject {
@@ -218,7 +224,7 @@ impl One {
         let earlier = self.readings.replace(readings.clone());
         let known = self.reset.take_if(|known| *known <= asked).is_some();
         // A GPU that still wants to be reset was not.
-        let known = known && readings.check(Check::RecoveryAction) != Some(false);
+        let known = known && !readings.wants_reset();
         let seen = earlier.as_ref();
         let reset = known || seen.is_some_and(|earlier| readings.reset_since(earlier));
         // First what is wrong now, so that nothing is called healthy in between.
@@ -360,7 +366,7 @@ impl One {
         }
     }
 
-    fn look_soon(&mut self, now: Instant) {
+    pub(super) fn look_soon(&mut self, now: Instant) {
         self.wanted = Some(now);
     }
 

@@ -28,6 +28,11 @@ pub enum RecoveryAction {
 }
 
 impl RecoveryAction {
+    /// Whether only a reset, or the reboot that has one in it, can have been what was recommended.
+    const fn is_reset(self) -> bool {
+        matches!(self, Self::Reset | Self::Reboot | Self::DrainAndReset)
+    }
+
     /// From the value of the field; `None` when there is nothing to recover.
     pub fn from_driver(value: u64) -> Option<Self> {
         match value {
@@ -131,11 +136,16 @@ impl Readings {
             earlier.energy_mj,
         );
         let remapped = earlier.remap_pending == Some(true) && self.remap_pending == Some(false);
-        let recovered = earlier.check(Check::RecoveryAction) == Some(false)
-            && self.check(Check::RecoveryAction) == Some(true);
-        let still_wanted = self.check(Check::RecoveryAction) == Some(false);
-        !still_wanted
-            && (energy || remapped || recovered || fell(self.uncorrected, earlier.uncorrected))
+        let recovered = earlier.wants_reset() && self.check(Check::RecoveryAction) == Some(true);
+        let fewer = fell(self.uncorrected, earlier.uncorrected);
+        !self.wants_reset() && (energy || remapped || recovered || fewer)
+    }
+
+    /// Whether the driver recommends what a reset would end.
+    pub(super) fn wants_reset(&self) -> bool {
+        self.recovery
+            .flatten()
+            .is_some_and(RecoveryAction::is_reset)
     }
 }
 

@@ -10,13 +10,14 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use nvml::EventKind;
+use nvml::{EventKind, GpuRef};
 
 use super::cause::Cause;
+use super::early::Early;
 use super::fault::Fault;
 use super::notice::{Notice, Subject};
 use super::one::One;
-use super::place::EventPlace;
+use super::place::hits;
 use super::policy::Policy;
 use super::readings::Readings;
 use super::rule::{Rule, Until};
@@ -30,8 +31,10 @@ pub enum Observation<'a> {
     Inventory(&'a Inventory),
     /// An event of the driver.
     Event {
-        /// Where it happened.
-        place: EventPlace<'a>,
+        /// On which GPU.
+        gpu: &'a GpuRef,
+        /// GPU instance and compute instance, when the driver names both; otherwise it concerns the whole GPU.
+        instance: Option<(u32, u32)>,
         /// What happened.
         kind: &'a EventKind,
     },
@@ -101,6 +104,8 @@ pub struct Health {
     gpus: BTreeMap<String, One>,
     /// What GPUs that are gone would have if they came back.
     gone: BTreeMap<String, Vec<Fault>>,
+    /// Events of GPUs that are not known yet.
+    early: Early,
 }
 
 impl Health {
@@ -111,6 +116,7 @@ impl Health {
             driver: None,
             gpus: BTreeMap::new(),
             gone: BTreeMap::new(),
+            early: Early::default(),
         }
     }
 
@@ -136,15 +142,23 @@ impl Health {
         let mut notices = Vec::new();
         match observation {
             Observation::Inventory(inventory) => self.inventory(inventory, now, &mut notices),
-            Observation::Event { place, kind } => {
-                let policy = &self.policy;
-                let meant = |gpu: &&mut One| place.gpu_uuid.is_none_or(|uuid| uuid == gpu.uuid());
-                // Without a GPU, the instance says nothing either.
-                let instance = place.instance.filter(|_| place.gpu_uuid.is_some());
-                for gpu in self.gpus.values_mut().filter(meant) {
-                    gpu.event(instance, kind, policy, now, &mut notices);
+            // Whatever they told of, and of which GPU: what is still to be seen is looked for.
+            Observation::Event {
+                kind: EventKind::Dropped(_),
+                ..
+            } => {
+                for gpu in self.gpus.values_mut() {
+                    gpu.look_soon(now);
                 }
             }
+            Observation::Event {
+                gpu,
+                instance,
+                kind,
+            } => match meant(&mut self.gpus, gpu) {
+                Some(one) => one.event(instance, kind, &self.policy, now, &mut notices),
+                None => self.early.keep(gpu, instance, kind),
+            },
             Observation::Looked {
                 gpu,
                 asked,
@@ -179,6 +193,14 @@ impl Health {
             });
             gpu.seen(known, &self.policy, now, notices);
         }
+        let (gpus, policy) = (&mut self.gpus, &self.policy);
+        self.early.retain(|event| match meant(gpus, &event.gpu) {
+            Some(one) => {
+                one.event(event.instance, &event.kind, policy, now, notices);
+                false
+            }
+            None => true,
+        });
         self.driver(inventory.driver(), now, notices);
     }
 
@@ -206,13 +228,8 @@ impl Health {
     /// Whether a device can be given to pods. A GPU that was never observed is.
     pub fn verdict(&self, device: &Device) -> Verdict {
         let gpu = self.gpus.get(&device.gpu_uuid);
-        let own = gpu.into_iter().flat_map(|gpu| &gpu.faults).filter(|fault| {
-            let place = EventPlace {
-                gpu_uuid: Some(&device.gpu_uuid),
-                instance: fault.instance,
-            };
-            place.hits(device)
-        });
+        let own = gpu.into_iter().flat_map(|gpu| &gpu.faults);
+        let own = own.filter(|fault| hits(fault.instance, device));
         let reasons: Vec<Reason> = self
             .driver
             .iter()
@@ -227,6 +244,11 @@ impl Health {
         } else {
             Verdict::Unhealthy(reasons)
         }
+    }
+
+    /// Whether a GPU did not answer when it was last asked how it is. It may be well, or not: nobody knows.
+    pub fn is_silent(&self, gpu: &str) -> bool {
+        self.gpus.get(gpu).is_some_and(One::is_silent)
     }
 
     /// When the next GPU is to be asked how it is; `None` while nothing is due.
@@ -269,6 +291,14 @@ impl Health {
     /// How many GPUs are known.
     pub(super) fn gpus(&self) -> usize {
         self.gpus.len()
+    }
+}
+
+/// The GPU that an event is of. Before the driver has told a GPU's UUID, there is only its place in the driver's list.
+fn meant<'a>(gpus: &'a mut BTreeMap<String, One>, gpu: &GpuRef) -> Option<&'a mut One> {
+    match &gpu.uuid {
+        Some(uuid) => gpus.get_mut(&**uuid),
+        None => gpus.values_mut().find(|one| one.is_at(gpu.index)),
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use cluster::node::{Node, Observed};
 use cluster::serve::{self, Reply, Routes};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::metrics::page;
@@ -20,8 +21,8 @@ use crate::hardware::{Driver, Hardware, Inventory};
 use crate::resources::{Warning, resources};
 use crate::service::{Choice, Config as PluginConfig, MIG_STATE, ServiceError, Settings};
 
-/// The longest change of the layout that is waited for; a MIG manager that died must not silence MPS for ever.
-const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// A MIG manager that died must not silence MPS for ever.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
 /// What `lathe mps-daemon` is told at its start.
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub struct Config {
     pub plugin: PluginConfig,
     /// What is `/dev/shm` of the daemons.
     pub shm: PathBuf,
+    /// The longest change of the layout that GPUs are let go for: [`LONGEST_PAUSE`].
+    pub longest_pause: Duration,
     /// Where to serve metrics and probes.
     pub metrics_address: Option<String>,
 }
@@ -119,6 +122,7 @@ impl Service {
         let mut inventory = hardware.inventory();
         let mut labels = self.node.as_ref().map(Node::subscribe);
         let mut planned = Planned::default();
+        let mut change = None;
         let mut paused = false;
         loop {
             self.tell_trouble(&mut planned);
@@ -128,16 +132,24 @@ impl Service {
             {
                 self.supervisor.apply(plan);
             }
-            let pause = self.node.as_ref().is_some_and(is_reshaped);
-            if pause != paused {
-                paused = pause;
-                self.supervisor.pause(pause);
-                if pause {
-                    let left = hardware.pause(LONGEST_PAUSE);
+            let is_reshaped = self.node.as_ref().is_some_and(is_reshaped);
+            change = is_reshaped.then(|| change.unwrap_or_else(Instant::now));
+            let until = change.map(|since| since + self.config.longest_pause);
+            let until = until.filter(|until| Instant::now() < *until);
+            if until.is_some() != paused {
+                paused = until.is_some();
+                self.supervisor.pause(paused);
+                if paused {
+                    let left = hardware.pause(self.config.longest_pause);
                     if let Err(error) = left.await {
                         tracing::warn!(%error, "the GPUs cannot be left alone");
                     }
                 } else {
+                    if is_reshaped {
+                        tracing::warn!(
+                            "the MIG manager has been at work for too long; MPS serves again"
+                        );
+                    }
                     hardware.resume();
                 }
             }
@@ -151,6 +163,7 @@ impl Service {
                 () = self.choice.changed() => { self.choice.look(&self.config.plugin); }
                 () = reload.notified() => { self.choice.look(&self.config.plugin); }
                 () = changed(&mut labels) => {}
+                () = sleep_until(until) => {}
             }
         }
         drop(hardware);
@@ -191,6 +204,13 @@ async fn changed(labels: &mut Option<watch::Receiver<Observed>>) {
     };
     if ended {
         std::future::pending().await
+    }
+}
+
+async fn sleep_until(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
+        None => std::future::pending().await,
     }
 }
 

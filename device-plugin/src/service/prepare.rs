@@ -8,6 +8,7 @@ use cdi::{Capabilities, DeviceFiles, Naming, Roots, SpecFolder};
 use configuration::plugin::DeviceIdStrategy;
 
 use crate::allocation::{CDI_VENDOR, Imex, Options, Ready};
+use crate::hardware::KnownGpu;
 use crate::resources::{Gpu, MigDevice};
 
 /// Where the node's files are, and how specs name them.
@@ -58,6 +59,19 @@ impl Prepared {
         let lacking = self.lacking.values().chain(&self.all_lack);
         self.notes.iter().chain(lacking).cloned()
     }
+}
+
+/// The GPUs that containers can be given under these names: by index, one that left the driver's list gives way to the one that
+/// has its index now.
+pub(super) fn nameable(known: &[KnownGpu], ids: DeviceIdStrategy) -> Vec<Gpu> {
+    let given_away = |one: &KnownGpu| {
+        let mut others = known.iter().filter(|other| other.trouble.is_none());
+        one.trouble.is_some() && others.any(|other| other.gpu.index == one.gpu.index)
+    };
+    let all = known.iter();
+    all.filter(|one| ids == DeviceIdStrategy::Uuid || !given_away(one))
+        .map(|one| one.gpu.clone())
+        .collect()
 }
 
 impl Wanted {
@@ -243,6 +257,7 @@ mod tests {
     use configuration::plugin::PluginFile;
 
     use super::*;
+    use crate::hardware::{Cause, Trouble};
 
     fn wanted(gpus: Vec<Gpu>, options: &str) -> Wanted {
         let (file, _) = PluginFile::parse("f", options.as_bytes()).unwrap();
@@ -277,6 +292,33 @@ mod tests {
                 .collect(),
             ..Gpu::default()
         }
+    }
+
+    #[test]
+    fn an_index_is_that_of_the_gpu_that_has_it_now() {
+        let known = |uuid: &str, index, cause: Option<Cause>| KnownGpu {
+            gpu: Gpu {
+                uuid: uuid.to_owned(),
+                ..gpu(index, &[])
+            },
+            trouble: cause.map(|cause| Trouble {
+                cause,
+                text: String::new(),
+            }),
+            ..KnownGpu::default()
+        };
+        let inventory = [
+            known("a", 0, None),
+            known("b", 1, Some(Cause::Absent)),
+            known("c", 1, None),
+            known("d", 2, Some(Cause::Lost)),
+        ];
+        let named = |ids| {
+            let gpus = nameable(&inventory, ids).into_iter();
+            gpus.map(|gpu| gpu.uuid).collect::<Vec<_>>()
+        };
+        assert_eq!(named(DeviceIdStrategy::Index), ["a", "c", "d"]);
+        assert_eq!(named(DeviceIdStrategy::Uuid), ["a", "b", "c", "d"]);
     }
 
     #[test]

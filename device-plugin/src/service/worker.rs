@@ -23,7 +23,7 @@ use super::report::Reporter;
 use super::server::{Failed, Server};
 use super::shared::Shared;
 use crate::hardware::{Driver, Hardware, Inventory, bus};
-use crate::health::{EventPlace, Health, Notice, Observation};
+use crate::health::{Health, Notice, Observation};
 use crate::mps;
 use crate::resources::Gpu;
 
@@ -95,11 +95,7 @@ impl Worker {
                     let topology = self.sources.topology.borrow_and_update().clone();
                     self.shared.update(|current| current.topology = topology);
                 }
-                Some(Answer { gpu, asked, readings }) = self.looks.answer() => {
-                    let observation = Observation::Looked { gpu: &gpu, asked, readings };
-                    let notices = self.health.observe(observation, Instant::now());
-                    self.tell(notices);
-                }
+                Some(answer) = self.looks.answer() => self.answered(answer),
                 Some((resource, failed)) = self.server.ended() => self.ended(resource, failed),
                 () = self.choice.changed() => self.reconfigure(),
                 () = file_changed(&mut self.policy_file) => self.policy_changed(),
@@ -148,16 +144,39 @@ impl Worker {
     }
 
     fn happened(&mut self, event: &nvml::Event) {
-        let place = EventPlace {
-            gpu_uuid: event.gpu.uuid.as_deref(),
-            instance: event.gpu_instance.zip(event.compute_instance),
-        };
         let observation = Observation::Event {
-            place,
+            gpu: &event.gpu,
+            instance: event.gpu_instance.zip(event.compute_instance),
             kind: &event.kind,
         };
         let notices = self.health.observe(observation, Instant::now());
         self.tell(notices);
+    }
+
+    fn answered(&mut self, answer: Answer) {
+        let Answer {
+            gpu,
+            asked,
+            readings,
+        } = answer;
+        if readings.is_none() {
+            // A driver that was shut meanwhile says nothing of the GPU; it is asked again when it may be.
+            if self.is_paused() {
+                return;
+            }
+            self.hardware.doubt(&gpu);
+        }
+        let observation = Observation::Looked {
+            gpu: &gpu,
+            asked,
+            readings,
+        };
+        let notices = self.health.observe(observation, Instant::now());
+        self.tell(notices);
+    }
+
+    fn is_paused(&self) -> bool {
+        self.paused.is_some_and(|until| Instant::now() < until)
     }
 
     fn tell(&mut self, notices: Vec<Notice>) {
@@ -170,7 +189,7 @@ impl Worker {
 
     /// Asks the GPUs that are due how they are.
     fn look_at_gpus(&mut self) {
-        if self.paused.is_some_and(|until| Instant::now() < until) {
+        if self.is_paused() {
             return;
         }
         for gpu in self.health.to_look_at(Instant::now()) {

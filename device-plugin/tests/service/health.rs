@@ -11,6 +11,9 @@ use crate::rig::{Rig, Setup};
 const QUICK: &str =
     "version: v1\ninterval: 1s\nxids:\n- {xids: [94], unhealthy: untilRecheck, quiet: 1s}\n";
 
+/// Heat is looked for all the time.
+const HEAT: &str = "{version: v1, interval: 1s, conditions: {thermal: {unhealthy: untilRecheck}}}";
+
 async fn with_policy(setup: Setup, policy: &str) -> Rig {
     let setup = setup
         .node(json!({}))
@@ -79,6 +82,44 @@ async fn a_passing_fault_passes_and_a_lasting_one_stays() {
     );
 }
 
+/// Its driver has reported nothing, and what describes it still works.
+#[tokio::test]
+async fn a_gpu_that_does_not_say_how_it_is_is_not_offered() {
+    let rig = with_policy(Setup::new(), HEAT).await;
+    rig.until("gpu 2").await;
+    let lost = Effect::Fail(sim_nvml::Code::GPU_IS_LOST);
+    let fault = Fault {
+        gpu: Some(1),
+        ..Fault::new("nvmlDeviceGetTotalEnergyConsumption", lost)
+    };
+    let fault = rig.node.inject(fault).unwrap();
+    rig.until("gpu 1+1").await;
+    assert!(rig.healthy("gpu").contains(&rig.uuid(0)));
+    rig.node.clear(fault).unwrap();
+    rig.until("gpu 2").await;
+}
+
+/// Nothing but a look at its health finds that a GPU is lost: it is in trouble for everybody then.
+#[tokio::test]
+async fn a_gpu_that_is_lost_in_silence() {
+    let rig = with_policy(Setup::new(), HEAT).await;
+    rig.until("gpu 2").await;
+    rig.listened_to().await;
+    let lost = Effect::Fail(sim_nvml::Code::GPU_IS_LOST);
+    let fault = Fault {
+        gpu: Some(1),
+        ..Fault::new("nvmlDeviceGet*", lost)
+    };
+    let fault = rig.node.inject(fault).unwrap();
+    rig.until("gpu 1+1").await;
+    rig.until_so("an Event", |rig| {
+        says(rig, "Warning GPUUnhealthy GPU 1") && says(rig, "the GPU does not answer")
+    })
+    .await;
+    rig.node.clear(fault).unwrap();
+    rig.until("gpu 2").await;
+}
+
 /// Case 10: all shares of the GPU.
 #[tokio::test]
 async fn all_shares_of_a_faulty_gpu() {
@@ -118,6 +159,24 @@ async fn one_faulty_instance() {
         .unwrap();
     rig.until("gpu 0, mig-1g.10gb 13+1").await;
     assert_eq!(before.difference(&rig.healthy("mig-1g.10gb")).count(), 1);
+}
+
+/// What fails before anything is known of the GPU is not forgotten.
+#[tokio::test]
+async fn events_that_could_never_be_read() {
+    let mut rig = Setup::new().prepare().await;
+    let unknown = Effect::Fail(sim_nvml::Code(999));
+    let fault = Fault {
+        gpu: Some(1),
+        ..Fault::new("nvmlDeviceRegisterEvents", unknown)
+    };
+    let fault = rig.node.inject(fault).unwrap();
+    rig.start_kubelet();
+    rig.start_plugin().await.unwrap();
+    rig.until("gpu 1+1").await;
+    assert!(rig.healthy("gpu").contains(&rig.uuid(0)));
+    rig.node.clear(fault).unwrap();
+    rig.until("gpu 2").await;
 }
 
 /// Case 8: the wait for events answers UNKNOWN for ever: one change, no flood.

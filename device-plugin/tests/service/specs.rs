@@ -29,3 +29,40 @@ async fn a_spec_that_somebody_spoils_is_made_again(#[case] spoil: impl Fn(&std::
     }
     assert_eq!(rig.held(), [("gpu".to_owned(), (2, 0))].into());
 }
+
+/// With the driver opened anew, its list is shorter and the others have other indices: the one that is gone keeps none of them.
+#[tokio::test]
+async fn by_index_a_gpu_off_the_bus_costs_one_gpu() {
+    let file = "flags: {plugin: {deviceListStrategy: cdi-cri, deviceIDStrategy: index}}";
+    let rig = Setup::of("h100-sxm5-80gb", 3).file(file).start().await;
+    rig.until("gpu 3").await;
+    let path = rig
+        .config
+        .cdi_folder
+        .join("k8s.device-plugin.nvidia.com-gpu.json");
+    let node_of = |name: &str| {
+        let spec = fs::read(&path).unwrap();
+        let spec: serde_json::Value = serde_json::from_slice(&spec).unwrap();
+        let devices = spec["devices"].as_array().cloned().unwrap_or_default();
+        let device = devices.iter().find(|device| device["name"] == name);
+        device.map(|device| device["containerEdits"]["deviceNodes"][0]["path"].clone())
+    };
+    assert_eq!(node_of("0").unwrap(), "/dev/nvidia0");
+    rig.node.fall_off(0).unwrap();
+    rig.until_so("the driver is loaded anew", |rig| {
+        rig.node.reload_driver().is_ok()
+    })
+    .await;
+    rig.until_so("the second GPU is the first", |_| {
+        node_of("0").is_some_and(|node| node == "/dev/nvidia1")
+    })
+    .await;
+    rig.until("gpu 2+1").await;
+    assert_eq!(node_of("1").unwrap(), "/dev/nvidia2");
+    assert_eq!(node_of("2"), None);
+    let given = rig.kubelet().admit("a", "nvidia.com/gpu", 2).await.unwrap();
+    let names = given.response.cdi_devices.iter();
+    let names: Vec<_> = names.map(|device| device.name.as_str()).collect();
+    let of = |name| format!("k8s.device-plugin.nvidia.com/gpu={name}");
+    assert_eq!(names, [of("0"), of("1")]);
+}

@@ -58,16 +58,13 @@ fn xids_by_default(#[case] xids: &[u64], #[case] ignored: bool, #[case] recovers
 }
 
 #[rstest]
-#[case(Some(A), None, [false, true, true, true])]
-#[case(Some(B), None, [true, false, false, false])]
-#[case(Some(B), Some((1, 1)), [true, true, false, true])]
-#[case(Some(B), Some((9, 0)), [true, true, true, true])]
-#[case(None, None, [false; 4])]
-// Which GPU's instance it would be is not known.
-#[case(None, Some((1, 1)), [false; 4])]
-#[case(Some("GPU-unknown"), None, [true; 4])]
+#[case(A, None, [false, true, true, true])]
+#[case(B, None, [true, false, false, false])]
+#[case(B, Some((1, 1)), [true, true, false, true])]
+#[case(B, Some((9, 0)), [true, true, true, true])]
+#[case("GPU-unknown", None, [true; 4])]
 fn whom_an_event_hits(
-    #[case] gpu: Option<&str>,
+    #[case] gpu: &str,
     #[case] instance: Option<(u32, u32)>,
     #[case] healthy: [bool; 4],
 ) {
@@ -90,7 +87,7 @@ fn harmless_and_transient_trouble_clears_nothing_fatal() {
         EventKind::SingleBitEcc,
         EventKind::MigConfigChange,
     ] {
-        bench.event(Some(A), None, &kind);
+        bench.event(A, None, &kind);
         bench.look(A, well());
     }
     assert!(!bench.is_healthy(A));
@@ -104,7 +101,7 @@ fn a_storm_is_one_change_and_is_not_looked_at_all_the_time() {
     for n in 0..1000 {
         // One every 10 ms.
         bench.now += Duration::from_millis(10);
-        let notices = bench.event(Some(B), Some((1, 0)), &EventKind::Xid(94));
+        let notices = bench.event(B, Some((1, 0)), &EventKind::Xid(94));
         if n == 0 {
             assert_eq!(notices, ["+GPU-b 1/0: xid 94 x1"]);
         } else {

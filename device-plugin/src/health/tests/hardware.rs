@@ -135,10 +135,7 @@ fn a_gpu_that_hung_was_not_reset() {
         call: "a call",
         waited: Duration::from_secs(9),
     };
-    let gpu_ref = GpuRef {
-        index: 1,
-        uuid: Some(A.into()),
-    };
+    let gpu_ref = named(1, A);
     let trouble = hw::Observation::Trouble {
         gpu: gpu_ref,
         error: hung,
@@ -157,7 +154,7 @@ fn the_drivers_end_is_one_change_for_all() {
     assert_eq!(bench.at(10).hardware(gone()), ["+all: driver x1"]);
     assert_eq!(bench.at(11).hardware(gone()), [""; 0]);
     let unwatched = EventKind::Failed(failed(1, Code::DRIVER_NOT_LOADED));
-    assert_eq!(bench.event(Some(A), None, &unwatched), [""; 0]);
+    assert_eq!(bench.event(A, None, &unwatched), [""; 0]);
     assert_eq!(bench.healthy(), [false; 4]);
     assert_eq!(bench.health.due(), None);
     // An answer from before.
@@ -186,7 +183,7 @@ fn events_that_cannot_be_read_are_one_change_until_they_can() {
     let mut bench = Bench::built_in();
     for seconds in 0..50 {
         let failed = EventKind::Failed(failed(1, Code::UNKNOWN));
-        let notices = bench.at(seconds).event(Some(A), None, &failed);
+        let notices = bench.at(seconds).event(A, None, &failed);
         if seconds == 0 {
             assert_eq!(notices, ["+GPU-a: unwatched x1"]);
         } else {
@@ -197,7 +194,7 @@ fn events_that_cannot_be_read_are_one_change_until_they_can() {
         }
     }
     assert_eq!(bench.healthy(), [false, true, true, true]);
-    bench.at(60).event(Some(A), None, &EventKind::Watching);
+    bench.at(60).event(A, None, &EventKind::Watching);
     assert_eq!(bench.looks(), [A]);
     assert_eq!(bench.look(A, well()), ["-GPU-a: unwatched x50"]);
     assert!(bench.is_healthy(A));
@@ -225,8 +222,8 @@ fn mig_managers_turn_is_no_trouble() {
 #[test]
 fn transient_trouble_ends_with_its_instance_and_fatal_trouble_is_the_gpus() {
     let mut bench = Bench::built_in();
-    bench.event(Some(B), Some((1, 0)), &EventKind::Xid(94));
-    bench.event(Some(B), Some((1, 1)), &EventKind::Xid(95));
+    bench.event(B, Some((1, 0)), &EventKind::Xid(94));
+    bench.event(B, Some((1, 1)), &EventKind::Xid(95));
     assert_eq!(bench.healthy(), [true, false, false, true]);
     // A look at the same layout changes nothing.
     bench.answers(gpu(B, 2, &[(1, 0), (1, 1), (2, 0)]));
@@ -250,9 +247,9 @@ fn transient_trouble_ends_with_its_instance_and_fatal_trouble_is_the_gpus() {
 #[test]
 fn what_a_lost_instance_leaves_joins_what_the_gpu_has() {
     let mut bench = Bench::built_in();
-    bench.event(Some(B), Some((1, 0)), &EventKind::Xid(95));
+    bench.event(B, Some((1, 0)), &EventKind::Xid(95));
     bench.xid(B, 95);
-    bench.event(Some(B), Some((1, 0)), &EventKind::Xid(95));
+    bench.event(B, Some((1, 0)), &EventKind::Xid(95));
     assert_eq!(bench.answers(gpu(B, 2, &[])), ["-GPU-b 1/0: xid 95 x2"]);
     let standing = bench.health.standing();
     let counts: Vec<_> = standing.iter().map(|fault| fault.count).collect();
@@ -280,4 +277,64 @@ fn another_gpu_in_the_place_is_another_gpu() {
     );
     bench.look(A, well());
     assert!(!bench.is_healthy(A));
+}
+
+/// The driver is watched before its GPUs have described themselves.
+#[test]
+fn what_a_gpu_reports_before_it_is_known_counts() {
+    let mut bench = Bench::built_in();
+    let unread = EventKind::Failed(failed(3, Code::UNKNOWN));
+    for uuid in ["GPU-c", "GPU-d"] {
+        assert_eq!(
+            bench.event(uuid, Some((1, 0)), &EventKind::Xid(95)),
+            [""; 0]
+        );
+        assert_eq!(bench.event(uuid, None, &unread), [""; 0]);
+    }
+    bench.event("GPU-d", None, &EventKind::Watching);
+    bench.at(5);
+    let known = gpu("GPU-c", 3, &[(1, 0)]);
+    assert_eq!(
+        bench.answers(known.clone()),
+        ["+GPU-c 1/0: xid 95 x1", "+GPU-c: unwatched x1"]
+    );
+    bench.look("GPU-c", well());
+    assert_eq!(bench.answers(known), [""; 0], "told once");
+    assert_eq!(
+        bench.answers(gpu("GPU-d", 4, &[(1, 0)])),
+        ["+GPU-d 1/0: xid 95 x1"]
+    );
+}
+
+/// Of a GPU that has not even told its UUID, only the place in the driver's list is known.
+#[test]
+fn a_gpu_without_a_name_is_the_one_in_its_place() {
+    let mut bench = Bench::built_in();
+    let unread = EventKind::Failed(failed(2, Code::UNKNOWN));
+    let report = |bench: &mut Bench, index, kind| {
+        let gpu = GpuRef { index, uuid: None };
+        bench.observe(Observation::Event {
+            gpu: &gpu,
+            instance: None,
+            kind,
+        })
+    };
+    assert_eq!(report(&mut bench, 2, &unread), ["+GPU-b: unwatched x1"]);
+    assert_eq!(report(&mut bench, 3, &unread), [""; 0]);
+    assert_eq!(bench.healthy(), [true, false, false, false]);
+    // One that lost its place is not meant.
+    bench.fails(1, Code::GPU_IS_LOST);
+    assert_eq!(report(&mut bench, 1, &unread), [""; 0]);
+    assert_eq!(
+        bench.answers(gpu("GPU-c", 3, &[])),
+        ["+GPU-c: unwatched x1"]
+    );
+}
+
+#[test]
+fn after_dropped_events_all_gpus_are_looked_at() {
+    let mut bench = Bench::built_in();
+    assert_eq!(bench.looks(), [""; 0]);
+    bench.at(10).event(A, None, &EventKind::Dropped(3));
+    assert_eq!(bench.looks(), [A, B]);
 }

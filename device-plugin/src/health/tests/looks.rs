@@ -57,14 +57,7 @@ fn no_answer_passes_no_recheck_and_is_asked_again() {
     bench.xid(A, 94);
     bench.look(A, well());
     bench.at(300);
-    assert_eq!(
-        bench.observe(Observation::Looked {
-            gpu: A,
-            asked: bench.now,
-            readings: None
-        }),
-        [""; 0]
-    );
+    assert_eq!(bench.no_answer(A), [""; 0]);
     assert!(!bench.is_healthy(A));
     assert_eq!(bench.due(), Some(330));
     bench.at(330).look(A, well());
@@ -78,13 +71,11 @@ fn a_gpu_that_was_never_heard_of_is_asked_again() {
     bench.answers(gpu("GPU-c", 3, &[]));
     let gpu = "GPU-c";
     assert_eq!(bench.looks(), [gpu]);
-    bench.observe(Observation::Looked {
-        gpu,
-        asked: bench.now,
-        readings: None,
-    });
+    bench.no_answer(gpu);
+    assert!(bench.health.is_silent(gpu) && !bench.health.is_silent(A));
     assert_eq!(bench.due(), Some(30));
     bench.at(30).look(gpu, well());
+    assert!(!bench.health.is_silent(gpu));
     assert_eq!(bench.due(), None);
 }
 
@@ -112,7 +103,7 @@ fn uncorrected_errors_by_event_or_counter_are_one_fault() {
         uncorrected: Some(uncorrected),
         ..well()
     };
-    bench.event(Some(A), None, &EventKind::DoubleBitEcc);
+    bench.event(A, None, &EventKind::DoubleBitEcc);
     bench.look(A, counted(3));
     assert_eq!(bench.health.standing()[0].count, 1);
     // Since the reset there was one already.
@@ -181,6 +172,31 @@ fn what_only_a_replacement_ends() {
     }
 }
 
+/// What uses peer-to-peer access has ended; nobody has reset the GPU.
+#[test]
+fn a_recommendation_that_no_reset_ends_is_no_reset() {
+    let mut bench = Bench::built_in();
+    bench.xid(A, 95);
+    let recommended = |action| Readings {
+        recovery: Some(Some(action)),
+        ..well()
+    };
+    for action in [RecoveryAction::DrainP2p, RecoveryAction::Other(9)] {
+        bench.at(60).look(A, recommended(action));
+        assert_eq!(bench.at(120).look(A, well()), ["-GPU-a: recoveryAction x1"]);
+        assert!(!bench.is_healthy(A));
+    }
+    // Nor does it keep a reset from being seen.
+    let reset = Readings {
+        energy_mj: Some(1),
+        ..recommended(RecoveryAction::DrainP2p)
+    };
+    assert_eq!(
+        bench.at(180).look(A, reset),
+        ["+GPU-a: recoveryAction x1", "-GPU-a: xid 95 x1"]
+    );
+}
+
 #[rstest]
 #[case::energy_is_unsteady(Readings { energy_mj: Some(999_999), ..well() })]
 #[case::it_is_still_wanted(Readings { energy_mj: Some(1), recovery: Some(Some(RecoveryAction::Reset)), ..well() })]
@@ -225,7 +241,7 @@ fn rows_that_nobody_tells_of_any_more_still_wait() {
 fn a_reset_ends_what_needs_one(#[case] before: Option<Readings>, #[case] after: Readings) {
     let mut bench = Bench::built_in();
     bench.xid(A, 95);
-    bench.event(Some(B), Some((1, 0)), &EventKind::Xid(95));
+    bench.event(B, Some((1, 0)), &EventKind::Xid(95));
     if let Some(before) = &before {
         bench.look(A, before.clone());
     } else if after == well() {

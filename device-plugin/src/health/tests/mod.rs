@@ -57,6 +57,13 @@ fn device(uuid: &str, instance: Option<(u32, u32)>) -> Device {
     }
 }
 
+fn named(index: u32, uuid: &str) -> GpuRef {
+    GpuRef {
+        index,
+        uuid: Some(uuid.into()),
+    }
+}
+
 fn failed(index: u32, code: Code) -> Error {
     Error::Call {
         gpu: Some(GpuRef { index, uuid: None }),
@@ -160,18 +167,19 @@ impl Bench {
         self.hardware(hw::Observation::Trouble { gpu, error })
     }
 
-    fn event(
-        &mut self,
-        gpu_uuid: Option<&str>,
-        instance: Option<(u32, u32)>,
-        kind: &EventKind,
-    ) -> Vec<String> {
-        let place = EventPlace { gpu_uuid, instance };
-        self.observe(Observation::Event { place, kind })
+    fn event(&mut self, uuid: &str, instance: Option<(u32, u32)>, kind: &EventKind) -> Vec<String> {
+        // The UUID decides: the place in the list may be another by now.
+        let gpu = named(9, uuid);
+        let gpu = &gpu;
+        self.observe(Observation::Event {
+            gpu,
+            instance,
+            kind,
+        })
     }
 
     fn xid(&mut self, gpu: &str, number: u64) -> Vec<String> {
-        self.event(Some(gpu), None, &EventKind::Xid(number))
+        self.event(gpu, None, &EventKind::Xid(number))
     }
 
     fn look(&mut self, gpu: &str, readings: Readings) -> Vec<String> {
@@ -179,6 +187,14 @@ impl Bench {
             gpu,
             asked: self.now,
             readings: Some(readings),
+        })
+    }
+
+    fn no_answer(&mut self, gpu: &str) -> Vec<String> {
+        self.observe(Observation::Looked {
+            gpu,
+            asked: self.now,
+            readings: None,
         })
     }
 

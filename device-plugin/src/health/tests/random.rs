@@ -73,10 +73,7 @@ impl Bench {
             }
             Step::Lost => {
                 let error = self::failed(2, Code::GPU_IS_LOST);
-                let gpu = GpuRef {
-                    index: 2,
-                    uuid: Some(B.into()),
-                };
+                let gpu = named(2, B);
                 return self.inventory_step([hw::Observation::Trouble { gpu, error }]);
             }
             Step::DriverGone => {
@@ -98,11 +95,11 @@ impl Bench {
                 return self.inventory_step([driver, gpu]);
             }
         };
-        let place = EventPlace {
-            gpu_uuid: Some(B),
+        let event = Observation::Event {
+            gpu: &named(2, B),
             instance,
+            kind: &kind,
         };
-        let event = Observation::Event { place, kind: &kind };
         self.health.observe(event, self.now)
     }
 

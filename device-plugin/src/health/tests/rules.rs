@@ -77,7 +77,7 @@ fn the_condition_names_what_is_wrong() {
         (good.status.as_str(), good.reason),
         ("False", "GPUsAreHealthy")
     );
-    bench.event(Some(B), Some((1, 0)), &EventKind::Xid(94));
+    bench.event(B, Some((1, 0)), &EventKind::Xid(94));
     bench.xid(A, 79);
     let bad = bench.health.condition();
     assert_eq!(
@@ -102,13 +102,12 @@ fn the_condition_names_what_is_wrong() {
 fn notices_say_what_to_do() {
     let mut bench = Bench::built_in();
     let kind = EventKind::Xid(95);
-    let place = EventPlace {
-        gpu_uuid: Some(A),
+    let event = Observation::Event {
+        gpu: &named(1, A),
         instance: None,
+        kind: &kind,
     };
-    let notices = bench
-        .health
-        .observe(Observation::Event { place, kind: &kind }, bench.now);
+    let notices = bench.health.observe(event, bench.now);
     let [notice] = notices.as_slice() else {
         panic!("{notices:?}");
     };

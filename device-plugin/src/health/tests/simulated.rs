@@ -73,14 +73,13 @@ impl Rig {
         for _ in 0..100 {
             let event = self.events.next_within(Duration::from_secs(60)).unwrap();
             let event = event.expect("an event within a minute");
-            let place = EventPlace {
-                gpu_uuid: event.gpu.uuid.as_deref(),
+            let observation = Observation::Event {
+                gpu: &event.gpu,
                 instance: event.gpu_instance.zip(event.compute_instance),
+                kind: &event.kind,
             };
-            let kind = &event.kind;
-            self.health
-                .observe(Observation::Event { place, kind }, self.now);
-            if wanted(kind) {
+            self.health.observe(observation, self.now);
+            if wanted(&event.kind) {
                 return;
             }
         }

@@ -14,7 +14,7 @@ use crate::health::Verdict;
 use crate::mps;
 use crate::resources::{Device, Gpu};
 use crate::service::messages::Complaints;
-use crate::service::prepare::{Prepared, Wanted};
+use crate::service::prepare::{Prepared, Wanted, nameable};
 use crate::service::settings::Settings;
 use crate::service::view::{View, view};
 
@@ -61,7 +61,7 @@ impl Worker {
             self.known.clone_from(&gpus);
         }
         let wanted = Wanted {
-            gpus,
+            gpus: nameable(inventory.gpus(), settings.options.ids),
             driver_version,
             options: settings.options.clone(),
             places: Arc::new(self.config.places(settings)),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cluster::node::Node;
 use configuration::plugin::Flags;
-use device_plugin::mps::service::{Config, Service};
+use device_plugin::mps::service::{Config, LONGEST_PAUSE, Service};
 use device_plugin::mps::{Pace, Place, Root, shm};
 use device_plugin::service::Config as PluginConfig;
 use gpu::labels::MigStrategy;
@@ -78,6 +78,7 @@ impl Args {
             },
             plugin,
             shm: "/dev/shm".into(),
+            longest_pause: LONGEST_PAUSE,
             metrics_address: self.metrics_address.clone().filter(|text| !text.is_empty()),
         })
     }

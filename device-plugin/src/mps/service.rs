@@ -133,14 +133,13 @@ impl Service {
                 self.supervisor.apply(plan);
             }
             let is_reshaped = self.node.as_ref().is_some_and(is_reshaped);
-            change = is_reshaped.then(|| change.unwrap_or_else(Instant::now));
-            let until = change.map(|since| since + self.config.longest_pause);
-            let until = until.filter(|until| Instant::now() < *until);
+            let longest = self.config.longest_pause;
+            let until = let_go(&mut change, is_reshaped, Instant::now(), longest);
             if until.is_some() != paused {
                 paused = until.is_some();
                 self.supervisor.pause(paused);
                 if paused {
-                    let left = hardware.pause(self.config.longest_pause);
+                    let left = hardware.pause(longest);
                     if let Err(error) = left.await {
                         tracing::warn!(%error, "the GPUs cannot be left alone");
                     }
@@ -195,6 +194,18 @@ fn is_reshaped(node: &Node) -> bool {
         }
         _ => false,
     }
+}
+
+/// Until when GPUs are let go, if they are. `change` is since when the layout is changed.
+fn let_go(
+    change: &mut Option<Instant>,
+    is_reshaped: bool,
+    now: Instant,
+    longest: Duration,
+) -> Option<Instant> {
+    *change = is_reshaped.then(|| change.unwrap_or(now));
+    let until = change.map(|since| since + longest);
+    until.filter(|until| now < *until)
 }
 
 async fn changed(labels: &mut Option<watch::Receiver<Observed>>) {
@@ -277,4 +288,25 @@ fn routes(state: watch::Receiver<State>) -> Routes {
             let reason = state.borrow().unready();
             std::future::ready(Reply::probe(reason.map_or(Ok(()), Err)))
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_let_go_for_a_change_and_again_for_the_next_but_never_for_ever() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut change = None;
+        let mut see = |is_reshaped, now| let_go(&mut change, is_reshaped, at(now), LONGEST_PAUSE);
+        assert_eq!(see(false, 0), None);
+        assert_eq!(see(true, 10), Some(at(610)));
+        assert_eq!(see(true, 609), Some(at(610)));
+        assert_eq!(see(true, 610), None);
+        assert_eq!(see(true, 9000), None);
+        assert_eq!(see(false, 9001), None);
+        assert_eq!(see(true, 9002), Some(at(9602)));
+        assert_eq!(see(false, 9003), None);
+    }
 }

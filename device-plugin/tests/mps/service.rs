@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cluster::node::Node as ClusterNode;
-use device_plugin::mps::service::{Config, Service};
+use device_plugin::mps::service::{Config, LONGEST_PAUSE, Service};
 use device_plugin::service::{Config as PluginConfig, Source};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -29,6 +29,15 @@ struct Running {
 
 impl Running {
     async fn start(node: Node, file: &str, cluster: Option<ClusterNode>) -> Self {
+        Self::start_with(node, file, cluster, LONGEST_PAUSE).await
+    }
+
+    async fn start_with(
+        node: Node,
+        file: &str,
+        cluster: Option<ClusterNode>,
+        longest_pause: Duration,
+    ) -> Self {
         let path = node.own_file("config.yaml");
         std::fs::write(&path, file).unwrap();
         let mut plugin = PluginConfig::new(node.sim.root());
@@ -37,6 +46,7 @@ impl Running {
             place: node.place(),
             plugin,
             shm: node.file("shm"),
+            longest_pause,
             metrics_address: Some("127.0.0.1:0".to_owned()),
         };
         let service = Service::open(config, node.session(), cluster)
@@ -172,39 +182,75 @@ async fn a_gpu_that_goes_into_mig_mode_is_left_out() {
     running.end().await;
 }
 
+/// A Node at an API server, whose MIG manager says what it does.
+struct Cluster {
+    _server: Server,
+    nodes: Api<k8s_openapi::api::core::v1::Node>,
+    node: ClusterNode,
+}
+
+impl Cluster {
+    const NAME: &str = "gpu-node";
+
+    async fn start(simulated: &Node) -> Self {
+        let server = Server::start(Options::default()).await.unwrap();
+        let object =
+            json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": Self::NAME } });
+        server.seed([object]).unwrap();
+        let kubeconfig = simulated.own_file("kubeconfig");
+        std::fs::write(&kubeconfig, server.kubeconfig()).unwrap();
+        let client = cluster::client("test", Some(&kubeconfig)).await.unwrap();
+        Self {
+            _server: server,
+            nodes: Api::all(client.clone()),
+            node: ClusterNode::watch(client, Self::NAME),
+        }
+    }
+
+    async fn state(&self, value: &str) {
+        let patch = json!({ "metadata": { "labels": { "nvidia.com/mig.config.state": value } } });
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        self.nodes.patch(Self::NAME, &params, &patch).await.unwrap();
+    }
+}
+
+fn has_quit(node: &Node) -> bool {
+    node.record("gpu").last().is_some_and(|last| last == "quit")
+}
+
 #[tokio::test]
 async fn the_node_says_when_gpus_must_be_let_go() {
-    let server = Server::start(Options::default()).await.unwrap();
-    let name = "gpu-node";
-    let object = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name } });
-    server.seed([object]).unwrap();
     let simulated = Node::new();
-    let kubeconfig = simulated.own_file("kubeconfig");
-    std::fs::write(&kubeconfig, server.kubeconfig()).unwrap();
-    let client = cluster::client("test", Some(&kubeconfig)).await.unwrap();
-    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
-    let label = async |value: &str| {
-        let patch = json!({ "metadata": { "labels": { "nvidia.com/mig.config.state": value } } });
-        nodes
-            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .unwrap();
-    };
-    let node = ClusterNode::watch(client, name);
-    let running = Running::start(simulated, FOUR, Some(node)).await;
+    let cluster = Cluster::start(&simulated).await;
+    let running = Running::start(simulated, FOUR, Some(cluster.node.clone())).await;
     running
         .until("served", |node| node.served("gpu") != "nothing")
         .await;
-    label("pending").await;
-    running
-        .until("ended", |node| {
-            node.record("gpu").last().is_some_and(|last| last == "quit")
-        })
-        .await;
-    label("success").await;
+    cluster.state("pending").await;
+    running.until("ended", has_quit).await;
+    cluster.state("success").await;
     running
         .until("served again", |node| node.served("gpu") != "nothing")
         .await;
     let node = running.end().await;
     assert_eq!(node.starts("gpu"), 2);
+}
+
+/// A MIG manager that died in the middle leaves the label as it was.
+#[tokio::test]
+async fn gpus_are_not_let_go_for_ever() {
+    let simulated = Node::new();
+    let cluster = Cluster::start(&simulated).await;
+    let node = Some(cluster.node.clone());
+    let pause = Duration::from_secs(2);
+    let running = Running::start_with(simulated, FOUR, node, pause).await;
+    running
+        .until("served", |node| node.served("gpu") != "nothing")
+        .await;
+    cluster.state("pending").await;
+    running.until("ended", has_quit).await;
+    running
+        .until("served again", |node| node.served("gpu") != "nothing")
+        .await;
+    running.end().await;
 }

@@ -82,13 +82,23 @@ mod tests {
 
     use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
     use std::process::{Child, Command};
+    use std::thread::sleep;
+    use std::time::{Duration, Instant};
 
     use rstest::rstest;
 
     use super::*;
 
+    /// Known by its name: the kernel gives a process that a little after it has let its parent go on.
     fn sleeper(name: &str) -> Child {
-        Command::new("sleep").arg0(name).arg("60").spawn().unwrap()
+        let child = Command::new("sleep").arg0(name).arg("60").spawn().unwrap();
+        let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+        let start = Instant::now();
+        while !is_called(pid, name) {
+            assert!(start.elapsed() < Duration::from_secs(30));
+            sleep(Duration::from_millis(1));
+        }
+        child
     }
 
     #[rstest]

@@ -26,7 +26,7 @@ const QUIET: Duration = Duration::from_millis(800);
 
 const LABEL: &str = "nvidia.com/device-plugin.config";
 
-/// A process that writes a line whenever it gets SIGHUP.
+/// A process that writes a line whenever it gets SIGUSR1. (A shell cannot hear SIGHUP where the tests run below `nohup`.)
 struct Listener {
     child: Child,
     told: PathBuf,
@@ -35,7 +35,7 @@ struct Listener {
 impl Listener {
     async fn start(folder: &Path, name: &str) -> Self {
         let (ready, told) = (folder.join("ready"), folder.join("told"));
-        let script = r#"trap 'echo told >>"$2"' HUP; : >"$1"; while :; do sleep 0.05; done"#;
+        let script = r#"trap 'echo told >>"$2"' USR1; : >"$1"; while :; do sleep 0.05; done"#;
         let child = Command::new("/bin/sh")
             .arg0(name)
             .args(["-c", script, "sh"])
@@ -83,7 +83,7 @@ impl Rig {
             oneshot: false,
             notice: Some(Notice {
                 process: format!("listener{process}"),
-                signal: Signal::HUP,
+                signal: Signal::USR1,
             }),
         };
         let rig = Self {

@@ -165,13 +165,18 @@ fn the_side_container_follows_the_label_and_tells_the_plugin() {
             .spawn()
             .unwrap(),
     );
-    let silent = rig
-        .command()
+    // A signal that ends a process that does not know what to do with it, unlike SIGHUP below `nohup`.
+    let command = || {
+        let mut command = rig.command();
+        command.env("SIGNAL", "10");
+        command
+    };
+    let silent = command()
         .env("ONESHOT", "1")
         .env("SEND_SIGNAL", "0")
         .status();
     assert!(silent.unwrap().success());
-    let mut manager = Process(rig.command().stderr(Stdio::null()).spawn().unwrap());
+    let mut manager = Process(command().stderr(Stdio::null()).spawn().unwrap());
     // The link is right already: nobody is told.
     std::thread::sleep(Duration::from_millis(500));
     assert!(plugin.0.try_wait().unwrap().is_none());
@@ -181,7 +186,6 @@ fn the_side_container_follows_the_label_and_tells_the_plugin() {
     assert!(manager.0.try_wait().unwrap().is_none());
     rig.label(Some("other"));
     until(|| rig.linked().as_deref() == Some("other"));
-    // SIGHUP ends a process that does not know what to do with it.
     until(|| plugin.0.try_wait().unwrap().is_some());
     assert!(manager.0.try_wait().unwrap().is_none());
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 use crate::output;
@@ -19,12 +19,19 @@ pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let mut draft = OsString::from(&path);
     draft.push(format!(".{}.new", std::process::id()));
-    let result = fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path));
+    let result = write_through(Path::new(&draft), text).and_then(|()| fs::rename(&draft, &path));
     if result.is_err() {
         // The draft may not exist; the error that counts is the one above.
         let _gone = fs::remove_file(&draft);
     }
     result
+}
+
+/// On the disk before it gets its name: a checkpoint is for the time after a reboot, which may not be an orderly one.
+fn write_through(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = fs::File::create(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
 }
 
 #[cfg(test)]

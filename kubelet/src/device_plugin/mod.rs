@@ -9,6 +9,7 @@ mod registrar;
 mod service;
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +25,9 @@ pub use wire::{
     CdiDevice, ContainerAllocateResponse, ContainerPreferredAllocationRequest, DevicePluginOptions,
     DeviceSpec, Mount,
 };
+
+/// First and longest pause before another name of the socket is tried, once one other name was refused as well.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));
 
 /// One unit of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +147,7 @@ impl<R: Resource> Plugin<R> {
                 () = registering.until_poisoned() => {}
             }
             // No other name of the socket helps while this one still serves a former life of ours.
-            attempt += 1;
+            attempt = attempt.saturating_add(1);
             let name = numbered(&config.socket, attempt);
             tracing::warn!(
                 resource = config.resource,
@@ -152,8 +156,20 @@ impl<R: Resource> Plugin<R> {
             );
             end.cancel();
             serve.await?;
+            tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                () = tokio::time::sleep(pause(attempt)) => {}
+            }
             endpoint = Endpoint::open(&config.folder, &name).await?;
         }
+    }
+}
+
+/// Before the nth other name: the first is usually taken.
+fn pause(attempt: u32) -> Duration {
+    match attempt.checked_sub(2) {
+        None => Duration::ZERO,
+        Some(further) => PAUSES.0.saturating_mul(1 << further.min(16)).min(PAUSES.1),
     }
 }
 
@@ -167,7 +183,13 @@ fn numbered(socket: &str, number: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::numbered;
+    use super::{numbered, pause};
+
+    #[test]
+    fn names_are_tried_ever_more_seldom() {
+        let millis = [1, 2, 3, 4, 9, 10, u32::MAX].map(|attempt| pause(attempt).as_millis());
+        assert_eq!(millis, [0, 200, 400, 800, 25_600, 30_000, 30_000]);
+    }
 
     #[test]
     fn a_number_goes_before_the_extension() {

@@ -1,6 +1,7 @@
 //! A device plugin through the kubelet's life: absent, started, killed, replaced, in a bad mood.
 
 use std::path::Path;
+use std::time::Duration;
 
 use kubelet::api::device_plugin as wire;
 use kubelet::device_plugin::{
@@ -263,6 +264,24 @@ async fn a_kubelet_that_is_stuck_on_a_socket_gets_another() {
     assert_eq!(kubelet.next().await, registered("example-gpu-1.sock"));
     assert_eq!(kubelet.next().await, list(&["a", "!b"]));
     assert!(!scratch.path().join(SOCKET).exists());
+    plugin.end().await;
+}
+
+/// It is not asked again and again without end: a second is enough for hundreds of calls.
+#[tokio::test]
+async fn a_kubelet_that_takes_every_name_for_a_connected_one() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut kubelet = DeviceManager::start(scratch.path());
+    kubelet.be(Mood::Refuses("device plugin already connected"));
+    let plugin = Running::start(scratch.path()).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    kubelet.be(Mood::Takes);
+    let mut refused = 0;
+    while kubelet.next().await == Seen::Refused {
+        refused += 1;
+    }
+    assert!(refused < 10, "{refused} calls");
+    assert_eq!(kubelet.next().await, list(&["a", "!b"]));
     plugin.end().await;
 }
 

@@ -233,8 +233,7 @@ impl Registration for Service {
         if let Mood::Refuses(reason) = mood {
             return refuse(reason.to_owned());
         }
-        let stuck = mood == Mood::StuckOn("any")
-            || matches!(mood, Mood::StuckOn(name) if name == request.endpoint);
+        let stuck = matches!(mood, Mood::StuckOn(name) if name == request.endpoint);
         if stuck || self.connected.lock().unwrap().contains(&request.endpoint) {
             return refuse(format!(
                 "device plugin already connected: {}",

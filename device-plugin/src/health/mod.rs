@@ -15,7 +15,9 @@ mod one;
 mod place;
 mod policy;
 mod readings;
+mod relapse;
 mod rule;
+mod schedule;
 mod state;
 mod xids;
 

@@ -1,7 +1,7 @@
 //! The faults of one GPU and its instances.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::time::Instant;
 
 use nvml::EventKind;
 
@@ -10,17 +10,10 @@ use super::fault::{Fault, Look};
 use super::notice::{Notice, Subject};
 use super::policy::Policy;
 use super::readings::Readings;
+use super::relapse::Relapses;
 use super::rule::{Rule, Until};
+use super::schedule::Schedule;
 use crate::hardware;
-
-/// The least time between the beginnings of two looks that events call for, however many there are.
-const BREATH: Duration = Duration::from_secs(1);
-
-/// The longest quiet period that trouble which comes again and again leads to.
-const MAX_QUIET: Duration = Duration::from_secs(3600);
-
-/// Trouble that comes again within so many of its quiet periods has to stay away for twice as long as before.
-const SOON: u32 = 10;
 
 type Instance = (u32, u32);
 
@@ -38,16 +31,8 @@ pub(super) struct One {
     /// Since when it must have been reset if it answers.
     reset: Option<Instant>,
     readings: Option<Readings>,
-    /// When a look was last called for, unless one came after.
-    wanted: Option<Instant>,
-    /// When the last look began.
-    asked: Option<Instant>,
-    /// When its answer came.
-    looked: Option<Instant>,
-    /// That was none.
-    unanswered: bool,
-    /// Trouble that ended by itself: when, and after how long a quiet period.
-    ended: BTreeMap<(Cause, Option<Instance>), (Instant, Duration)>,
+    looks: Schedule,
+    relapses: Relapses,
 }
 
 impl One {
@@ -61,11 +46,8 @@ impl One {
             watched: true,
             reset: None,
             readings: None,
-            wanted: Some(now),
-            asked: None,
-            looked: None,
-            unanswered: false,
-            ended: BTreeMap::new(),
+            looks: Schedule::new(now),
+            relapses: Relapses::default(),
         }
     }
 
@@ -80,7 +62,7 @@ impl One {
 
     /// Whether the last look had no answer.
     pub(super) fn is_silent(&self) -> bool {
-        self.unanswered
+        self.looks.is_silent()
     }
 
     pub(super) fn subject(&self, instance: Option<Instance>) -> Subject {
@@ -210,13 +192,11 @@ impl One {
         now: Instant,
         notices: &mut Vec<Notice>,
     ) {
-        self.asked = Some(asked);
-        self.looked = Some(now);
-        self.wanted = self.wanted.filter(|wanted| asked < *wanted);
+        self.looks.looked(asked, now);
         if !self.answers {
             return;
         }
-        self.unanswered = readings.is_none();
+        self.looks.answered(readings.is_some());
         // Without an answer nothing is known; that it does not answer is the inventory's business.
         let Some(readings) = readings else {
             return;
@@ -257,7 +237,7 @@ impl One {
         self.faults = faults;
         for fault in over {
             notices.push(self.over(&fault, "over"));
-            self.remember(&fault, now);
+            self.relapses.remember(&fault, now);
         }
     }
 
@@ -330,44 +310,15 @@ impl One {
             fault.again(now);
             return;
         }
-        let until = self.lengthened(cause, instance, until, now);
+        let until = self.relapses.lengthened(cause, instance, until, now);
         let mut fault = Fault::new(cause, instance, until, now);
         fault.detail = detail;
         notices.push(self.begun(&fault));
         self.faults.push(fault);
     }
 
-    /// What comes again soon after it ended by itself has to stay away for longer: a GPU must not go back and forth.
-    fn lengthened(
-        &self,
-        cause: Cause,
-        instance: Option<Instance>,
-        until: Until,
-        now: Instant,
-    ) -> Until {
-        let ended = self.ended.get(&(cause, instance));
-        match (until, ended) {
-            (Until::Recheck { quiet, checks }, Some((when, before)))
-                if now.saturating_duration_since(*when) < *before * SOON =>
-            {
-                let quiet = quiet.max((*before * 2).min(MAX_QUIET));
-                Until::Recheck { quiet, checks }
-            }
-            (until, _) => until,
-        }
-    }
-
-    fn remember(&mut self, fault: &Fault, now: Instant) {
-        self.ended
-            .retain(|_, (when, quiet)| now.saturating_duration_since(*when) < *quiet * SOON);
-        if let (false, Until::Recheck { quiet, .. }) = (fault.cause.lasts(), &fault.until) {
-            self.ended
-                .insert((fault.cause, fault.instance), (now, *quiet));
-        }
-    }
-
     pub(super) fn look_soon(&mut self, now: Instant) {
-        self.wanted = Some(now);
+        self.looks.want(now);
     }
 
     /// When to look at it; `None` while that would be in vain or for nothing.
@@ -375,22 +326,8 @@ impl One {
         if !self.answers {
             return None;
         }
-        let soon = |wanted: Instant| match self.asked {
-            Some(asked) => wanted.max(asked + BREATH),
-            None => wanted,
-        };
-        let wanted = self.wanted.map(soon);
-        let Some(looked) = self.looked else {
-            return wanted;
-        };
-        let again = policy.polls() || self.unanswered;
-        let polled = again.then(|| looked + policy.interval);
-        let faults = self.faults.iter();
-        faults
-            .map(|fault| fault.next_look(looked, policy.interval))
-            .chain(wanted)
-            .chain(polled)
-            .min()
+        self.looks
+            .due(&self.faults, policy.interval, policy.polls())
     }
 
     fn begun(&self, fault: &Fault) -> Notice {

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, ChildStderr};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
+use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -16,6 +16,9 @@ use super::protocol;
 
 /// The pause between two questions to a daemon that is starting.
 const STARTING: Duration = Duration::from_millis(50);
+
+/// Bytes of a daemon's standard error that are read as one line; of more, several are made.
+const MAX_LINE: u64 = 4 << 10;
 
 /// See the module's words. Dropped, it is killed.
 pub(super) struct Running {
@@ -142,12 +145,35 @@ async fn percentage(program: &Program) -> Result<f64, ProgramError> {
     })
 }
 
-/// Takes what a daemon writes to its standard error over into our log, and keeps the last of it.
-async fn hear(errors: ChildStderr, words: watch::Sender<String>, resource: String) {
-    let mut lines = BufReader::new(errors).lines();
-    while let Ok(Some(text)) = lines.next_line().await {
-        let text = line(&text);
-        tracing::warn!(resource, "{text}");
-        words.send_replace(text);
+/// Takes what a daemon writes to its standard error over into our log, and keeps the last of it. Whatever it writes is read to
+/// the end: a daemon whose standard error nobody reads is killed by writing there.
+async fn hear(errors: impl AsyncRead + Unpin, words: watch::Sender<String>, resource: String) {
+    let mut errors = BufReader::new(errors);
+    loop {
+        let mut text = Vec::new();
+        let mut bounded = (&mut errors).take(MAX_LINE);
+        match bounded.read_until(b'\n', &mut text).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let text = line(&String::from_utf8_lossy(&text));
+        if !text.is_empty() {
+            tracing::warn!(resource, "{text}");
+            words.send_replace(text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn whatever_a_daemon_writes_is_read_to_the_end() {
+        let long = [b'x'; 3 * MAX_LINE as usize];
+        let written = [b"no text: \xff\xfe\n\n", &long[..], b"\nlast words\n \n"].concat();
+        let (words, last_words) = watch::channel(String::new());
+        hear(&written[..], words, "nvidia.com/gpu".to_owned()).await;
+        assert_eq!(*last_words.borrow(), "last words");
     }
 }

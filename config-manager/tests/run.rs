@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Longer than anything here takes, so that a test that would wait for ever fails.
-const BOUND: Duration = Duration::from_secs(30);
+const BOUND: Duration = Duration::from_secs(60);
 
 /// Longer than files and labels take to settle.
 const QUIET: Duration = Duration::from_millis(800);

@@ -374,7 +374,7 @@ mod tests {
     }
 
     async fn bounded<T>(future: impl Future<Output = T>) -> T {
-        tokio::time::timeout(Duration::from_secs(10), future)
+        tokio::time::timeout(Duration::from_secs(60), future)
             .await
             .expect("in time")
     }

@@ -13,7 +13,7 @@ use sim_kubernetes::{Options, Server};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-const BOUND: Duration = Duration::from_secs(30);
+const BOUND: Duration = Duration::from_secs(60);
 
 /// An API server with a node, and the folders that the manifest mounts.
 struct Rig {

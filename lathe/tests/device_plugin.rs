@@ -13,7 +13,7 @@ use sim_nvml::admin::SimulatedNode;
 use sim_nvml::presets::NodeSpec;
 
 /// Longer than anything here takes, so that a test that would wait for ever fails.
-const BOUND: Duration = Duration::from_secs(30);
+const BOUND: Duration = Duration::from_secs(60);
 
 struct Rig {
     node: SimulatedNode,

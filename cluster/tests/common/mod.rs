@@ -9,7 +9,7 @@ use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
 
 /// Longer than anything here takes, so that a test that would wait for ever fails.
-pub(crate) const BOUND: Duration = Duration::from_secs(30);
+pub(crate) const BOUND: Duration = Duration::from_secs(60);
 
 pub(crate) const NAME: &str = "node-a";
 

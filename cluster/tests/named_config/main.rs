@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cluster::named_config::{Choice, Fallback, Reason, Rules, Selection, Source, Trouble, follow};
 use cluster::node::Node;
@@ -139,10 +139,13 @@ async fn record(mut seen: Receiver<Selection>, names: Arc<Mutex<Vec<String>>>) {
     }
 }
 
-/// That nothing changes for some time, which is longer than things take to settle.
+/// Longer than things take to settle.
+const SETTLED: Duration = Duration::from_millis(800);
+
+/// That nothing changes for some time.
 async fn nothing_follows(seen: &mut Receiver<Selection>) {
     seen.mark_unchanged();
-    let followed = timeout(Duration::from_millis(800), seen.changed()).await;
+    let followed = timeout(SETTLED, seen.changed()).await;
     assert!(followed.is_err(), "{:?}", *seen.borrow());
 }
 
@@ -230,24 +233,24 @@ async fn the_last_of_quick_changes_counts_and_no_other() {
     let mut seen = start(&server, rules(Some("a")), &mount.source()).await;
     let names = Arc::new(Mutex::new(Vec::new()));
     tokio::spawn(record(seen.clone(), Arc::clone(&names)));
-    for tries in 1.. {
-        assert!(tries < 50, "the machine is never quick enough");
+    // A machine that stops for a moment in the middle makes of them changes that are not quick.
+    let mut seen_names = Vec::new();
+    while seen_names.len() < 10 {
         server.seed([node(json!({}))]).unwrap();
         in_force(&mut seen, "a", "1").await;
-        let begin = Instant::now();
         for value in ["b", "c", "b", "c"] {
             server.seed([node(json!({ LABEL: value }))]).unwrap();
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let were_quick = begin.elapsed() < Duration::from_millis(80);
         in_force(&mut seen, "c", "3").await;
-        nothing_follows(&mut seen).await;
+        tokio::time::sleep(SETTLED).await;
         let names = std::mem::take(&mut *names.lock().unwrap());
-        if were_quick {
-            assert_eq!(names, ["a", "c"]);
-            break;
+        if names == ["a", "c"] {
+            return;
         }
+        seen_names.push(names);
     }
+    panic!("others came into force each time: {seen_names:?}");
 }
 
 #[tokio::test]

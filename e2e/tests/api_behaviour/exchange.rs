@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::table::Step;
 
 /// No request takes longer, unless it hangs. The real server waits 3 s for a version it has not reached.
-const LIMIT: Duration = Duration::from_secs(15);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A server.
 pub(crate) struct Api {

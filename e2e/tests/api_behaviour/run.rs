@@ -14,7 +14,7 @@ use crate::table::{self, Case, Step, fill, filled};
 /// How many cases run at once.
 const AT_ONCE: usize = 8;
 /// How long a step that takes controllers may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs every case, or those with `LATHE_CASE` in their file's or their own name.
 pub(crate) async fn table(api: &Api) {

@@ -101,7 +101,7 @@ async fn an_absent_server_comes_back_with_everything() {
     cluster
         .server
         .faults()
-        .refuse_connections(Duration::from_millis(150));
+        .refuse_connections(Duration::from_secs(2));
     assert!(watch.try_next().await.is_err(), "running watches break");
     let fresh = client_of(&cluster.server);
     let ask = || async {

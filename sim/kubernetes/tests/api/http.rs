@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sim_kubernetes::{Options, Server};
 
 /// Nothing in these tests takes longer, unless it hangs.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
 pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";

@@ -13,9 +13,15 @@ const MAX_QUIET: Duration = Duration::from_secs(3600);
 /// Trouble that comes again within so many of its quiet periods has to stay away for twice as long as before.
 const SOON: u32 = 10;
 
-/// Trouble of one GPU that ended by itself, by cause and instance: when, and after how long a quiet period.
+/// What kind of trouble, and in which instance.
+type Kind = (Cause, Option<(u32, u32)>);
+
+/// When trouble ended by itself, and after how long a quiet period.
+type Ended = (Instant, Duration);
+
+/// How trouble of one GPU ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Relapses(BTreeMap<(Cause, Option<(u32, u32)>), (Instant, Duration)>);
+pub(super) struct Relapses(BTreeMap<Kind, Ended>);
 
 impl Relapses {
     /// What ends trouble that begins now, where its rule says `until`.

@@ -78,6 +78,11 @@ impl Plugins {
         due.min()
     }
 
+    /// The resources that are served or will be again, those that are being closed included.
+    pub(super) fn names(&self) -> impl Iterator<Item = &ResourceName> {
+        self.lives.keys()
+    }
+
     /// Takes in what happened at `now`.
     pub(super) fn step(&mut self, input: Input, now: Instant) -> Vec<Action> {
         let mut actions = Vec::new();

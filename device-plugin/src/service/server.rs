@@ -85,7 +85,7 @@ impl Server {
         };
         let resource = self.names.remove(&id)?;
         self.running.remove(&resource);
-        self.shared.registered(&resource, None);
+        self.shared.registered(&resource, false);
         let failed = reason.map(|reason| Failed {
             resource: resource.clone(),
             reason,
@@ -113,6 +113,7 @@ impl Server {
     }
 
     fn carry_out(&mut self, actions: Vec<Action>, lists: &BTreeMap<ResourceName, Vec<Device>>) {
+        self.shared.serving(self.plugins.names());
         for action in actions {
             match action {
                 Action::Open(name) => {
@@ -181,7 +182,7 @@ async fn serve(
     let tell = async {
         loop {
             let is = *status.borrow_and_update() == Status::Registered;
-            shared.registered(&name, Some(is));
+            shared.registered(&name, is);
             if status.changed().await.is_err() {
                 return std::future::pending().await;
             }

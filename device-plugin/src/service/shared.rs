@@ -26,7 +26,7 @@ pub(super) struct Shared {
     pub(super) metrics: Metrics,
     pub(super) book: Book,
     current: Mutex<Current>,
-    /// Resources that are served, and whether the kubelet knows each.
+    /// Resources that are served or are to be, and whether the kubelet knows each.
     registered: Mutex<BTreeMap<ResourceName, bool>>,
 }
 
@@ -48,18 +48,25 @@ impl Shared {
         change(&mut lock(&self.current));
     }
 
-    /// Whether the kubelet knows a resource; `None` when it is served no more.
-    pub(super) fn registered(&self, resource: &ResourceName, is: Option<bool>) {
+    /// Whether the kubelet knows a resource.
+    pub(super) fn registered(&self, resource: &ResourceName, is: bool) {
+        lock(&self.registered).insert(resource.clone(), is);
+        self.metrics.registered(resource.as_str(), is);
+    }
+
+    /// These resources are served or are to be, and no others. One that is new is not known to the kubelet.
+    pub(super) fn serving<'a>(&self, resources: impl Iterator<Item = &'a ResourceName>) {
         let mut registered = lock(&self.registered);
-        match is {
-            Some(is) => {
-                registered.insert(resource.clone(), is);
-                self.metrics.registered(resource.as_str(), is);
+        let mut former = std::mem::take(&mut *registered);
+        for name in resources {
+            let known = former.remove(name);
+            if known.is_none() {
+                self.metrics.registered(name.as_str(), false);
             }
-            None => {
-                registered.remove(resource);
-                self.metrics.forget(resource.as_str());
-            }
+            registered.insert(name.clone(), known.unwrap_or(false));
+        }
+        for name in former.keys() {
+            self.metrics.forget(name.as_str());
         }
     }
 

@@ -8,8 +8,8 @@ use std::time::Instant;
 use super::state::{Failure, Verdict};
 use crate::config::Config;
 use crate::engine::{
-    self, Cause, Engine, Error, GpuFailure, GpuId, NodePlan, OnFailure, Options, Progress, Request,
-    Verdict as GpuVerdict,
+    self, Cause, Engine, Error, GpuFailure, GpuId, Left, NodePlan, OnFailure, Options, Progress,
+    Request, Verdict as GpuVerdict,
 };
 use crate::listing;
 
@@ -44,11 +44,20 @@ impl Jobs {
     /// Makes the GPUs what configuration `name` says.
     pub(super) fn apply(&self, name: &str, progress: &Progress<'_>) -> Result<String, Failure> {
         let begun = Instant::now();
-        let applied = self
-            .request(name)
-            .and_then(|(engine, request)| Ok(engine.apply(&request, progress)?))?;
+        let (engine, request) = self.request(name)?;
+        let applied = engine.apply(&request, progress).map_err(Trouble::from)?;
         for left in &applied.unrecovered {
             tracing::warn!(gpu = %left.gpu, cause = ?left.cause, "not brought back from an earlier, interrupted change");
+        }
+        // What can be tried again is, after a pause; a GPU that does not answer is heard of when it does.
+        if !applied.unrecovered.is_empty()
+            && engine
+                .plan(&request)
+                .map_err(Trouble::from)?
+                .interrupted
+                .is_some()
+        {
+            return Err(unrecovered(applied.unrecovered));
         }
         Ok(match &*applied.changed {
             [] => "already in place, nothing changed".to_owned(),
@@ -74,6 +83,31 @@ impl Jobs {
         };
         let request = Request::of(&config, Some(name)).map_err(Trouble::config)?;
         Ok((engine, request))
+    }
+}
+
+/// The configuration is in place, and yet a GPU that it does not speak of is in a state that nobody asked for.
+fn unrecovered(left: Vec<Left>) -> Failure {
+    let failures: Vec<GpuFailure> = left
+        .into_iter()
+        .filter_map(|left| {
+            Some(GpuFailure {
+                gpu: left.gpu,
+                cause: left.cause?,
+            })
+        })
+        .collect();
+    let told: Vec<String> = failures.iter().map(ToString::to_string).collect();
+    Failure {
+        driver_missing: false,
+        message: format!(
+            "in place, but an earlier, interrupted change is neither finished nor undone: {}",
+            told.join("; ")
+        ),
+        holders: holders(&Error::Failed {
+            failures,
+            left: Vec::new(),
+        }),
     }
 }
 

@@ -32,7 +32,7 @@ use crate::checkpoint::Checkpoint;
 use crate::config::Config;
 use crate::export::{Exported, export};
 use crate::generate::generate;
-use look::look;
+use look::{Node, look};
 
 /// The engine for one node. Cheap to make; holds no state but the driver.
 #[derive(Clone, Debug)]
@@ -72,8 +72,8 @@ impl Engine {
     /// [`Error::Impossible`] when the request does not suit the node's GPUs as such; what is impossible for a single GPU is
     /// in the plan ([`NodePlan::impossible`]). [`Error::Driver`] when the driver does not answer.
     pub fn plan(&self, request: &Request) -> Result<NodePlan, Error> {
-        let interrupted = self.interrupted();
         let node = look(&self.driver)?;
+        let interrupted = self.interrupted(&node);
         Ok(NodePlan::new(
             request.name(),
             request.goals(&node)?,
@@ -82,8 +82,9 @@ impl Engine {
         ))
     }
 
-    /// Name of the layout whose apply was killed. Whoever may not read the journal can still see a plan.
-    fn interrupted(&self) -> Option<String> {
+    /// Name of the layout whose apply was killed, where an apply can do something about it now. Whoever may not read the
+    /// journal can still see a plan.
+    fn interrupted(&self, node: &Node) -> Option<String> {
         if let Some(holder) = lock::holder_of(&self.lock()) {
             tracing::warn!(
                 holder,
@@ -92,7 +93,13 @@ impl Engine {
             return None;
         }
         match journal::left(&self.options.state_dir) {
-            Ok(left) => left.map(|left| left.head.name),
+            Ok(left) => {
+                let head = left?.head;
+                let mut entries = head.gpus.iter();
+                let is_due =
+                    entries.len() == 0 || entries.any(|entry| recover::is_due(node, entry));
+                is_due.then_some(head.name)
+            }
             Err(error) => {
                 tracing::warn!(%error, "cannot tell whether an apply was interrupted");
                 None

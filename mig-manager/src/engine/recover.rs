@@ -70,19 +70,28 @@ pub(crate) fn recover(
     Ok(recovered)
 }
 
+/// Whether something can be done about an entry now. A GPU that is not seen may come back as long as some GPU of the node
+/// does not answer; otherwise it was taken out, and the entry is void.
+pub(crate) fn is_due(node: &Node, entry: &Entry) -> bool {
+    node.seen().any(|seen| seen.id.uuid == entry.uuid) || silent(node).is_none()
+}
+
+/// The first GPU that does not answer, and what it says.
+fn silent(node: &Node) -> Option<(u32, &nvml::Error)> {
+    node.gpus
+        .iter()
+        .find_map(|g| Some((g.index, g.seen.as_ref().err()?)))
+}
+
 impl Recovered {
     fn keep(&mut self, uuid: &str, entries: &[&Entry]) {
         let own = entries.iter().filter(|e| e.uuid == uuid);
         self.orphans.extend(own.map(|e| (*e).clone()));
     }
 
-    /// A GPU that is not seen may come back as long as some GPU of the node does not answer; otherwise it was taken out.
+    /// See [`is_due`].
     fn absent(&mut self, node: &Node, entry: &Entry) {
-        let silent = node.gpus.iter().find_map(|g| {
-            let error = g.seen.as_ref().err()?;
-            Some((g.index, error.clone()))
-        });
-        match silent {
+        match silent(node) {
             Some((index, error)) => {
                 self.orphans.push(entry.clone());
                 self.unrecovered.push(Left {
@@ -92,7 +101,7 @@ impl Recovered {
                     },
                     cause: Some(Cause::Driver {
                         doing: "reading its state".to_owned(),
-                        error,
+                        error: error.clone(),
                     }),
                 });
             }

@@ -422,3 +422,31 @@ async fn ampere_is_reset_gpu_by_gpu() {
     rig.stop().await;
     assert_eq!(rig.instances(), [4, 4]);
 }
+
+/// What a killed change left on a GPU that the configuration does not speak of, and that cannot be brought back.
+#[rstest]
+#[case::lost(true, "success")]
+#[case::answering(false, "failed")]
+#[tokio::test]
+async fn what_cannot_be_recovered_is_not_tried_without_a_pause(
+    #[case] lost: bool,
+    #[case] state: &str,
+) {
+    const FIRST: &str = "version: v1\nmig-configs:\n  first:\n  \
+        - {device-filter: '0x233010DE', devices: [0], mig-enabled: true, mig-devices: {7g.80gb: 1}}\n";
+    let mut rig = Rig::start(Setup::default().with_file(FIRST).retrying_after(SLOW)).await;
+    rig.leave_journal(1, "1g.5gb");
+    if lost {
+        rig.node.lose(1).unwrap();
+    }
+    rig.label("first").await;
+    rig.until_state(state).await;
+    rig.settle().await;
+    rig.stop().await;
+    assert_eq!(rig.states(), ["pending", state]);
+    assert_eq!(rig.instances(), [1, 0]);
+    if !lost {
+        let event = rig.events().pop().unwrap();
+        assert!(event.contains("GPU 1"), "{event}");
+    }
+}

@@ -229,6 +229,19 @@ impl Rig {
         std::fs::write(self.file(), content).unwrap();
     }
 
+    /// Leaves the journal of a change of one GPU that was killed; the board has neither the devices nor the layout before.
+    pub(crate) fn leave_journal(&self, gpu: usize, device: &str) {
+        let folder = self.node.root().join("var/lib/lathe/mig");
+        let place = json!({ "start": 0, "size": 1 });
+        let head = json!({ "version": 1, "pid": 1, "name": "earlier", "gpus": [{
+            "uuid": self.node.state().unwrap().gpus[gpu].uuid,
+            "before": { "mig_enabled": true, "instances": [{ "id": 0, "profile_id": 999, "placement": place, "compute": [] }] },
+            "goal": { "devices": { device: 1 } },
+        }] });
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("journal"), format!("{head}\n")).unwrap();
+    }
+
     /// Unloads the driver once nothing uses it, and loads it again.
     pub(crate) async fn reload_driver(&self) {
         self.until(|rig| rig.node.unload_driver().is_ok()).await;

@@ -43,7 +43,7 @@ fn child() {
 }
 
 /// Applies in a process that dies at event `at`; false when the apply had fewer events and succeeded.
-fn killed(node: &Node, specs: &str, at: usize) -> bool {
+pub(crate) fn killed(node: &Node, specs: &str, at: usize) -> bool {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::child", "--nocapture"])
         .env(ROOT, node.sim.root())
@@ -300,6 +300,12 @@ fn lost_gpu_stays_in_the_journal_until_it_is_back() {
     assert_eq!(applied.unrecovered.len(), 1);
     assert!(node.journal().is_some());
     assert_eq!(node.layouts()[1], "on 0@0/7");
+    // Until then there is nothing to be done about it.
+    let plan = node
+        .plan("- {devices: [1], mig-enabled: true, mig-devices: {7g.80gb: 1}}")
+        .unwrap();
+    assert!(plan.is_noop());
+    assert_eq!(plan.interrupted, None);
     // A reboot brings it back, without MIG.
     node.sim.reboot().unwrap();
     elsewhere(&node);

@@ -8,6 +8,7 @@ mod config;
 mod failure;
 mod files;
 mod fuzz;
+mod history;
 mod hooks;
 mod kill;
 mod mode;

@@ -81,7 +81,13 @@ mod tests {
         std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
         let mut command = Command::new(program);
         command.env(MARK, pipe).stdin(std::process::Stdio::piped());
-        command.spawn().unwrap()
+        // A program that another test starts has this file open, for a moment.
+        loop {
+            match command.spawn() {
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {}
+                result => return result.unwrap(),
+            }
+        }
     }
 
     /// Until the program is loaded, a process has the name and environment of its parent.

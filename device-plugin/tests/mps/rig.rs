@@ -282,10 +282,25 @@ impl Rig {
         }
         std::fs::write(started, said).unwrap();
         Self {
-            supervisor: self.node.supervisor().unwrap(),
+            supervisor: next_supervisor(&self.node).await,
             node: self.node,
         }
     }
+}
+
+/// A program that another test starts has this process' files for a moment, its locks too, until it becomes itself.
+async fn next_supervisor(node: &Node) -> Supervisor {
+    let taken = async {
+        loop {
+            match node.supervisor() {
+                Err(SupervisorError::Taken { .. }) => {
+                    tokio::time::sleep(Duration::from_millis(10)).await
+                }
+                result => return result.unwrap(),
+            }
+        }
+    };
+    tokio::time::timeout(BOUND, taken).await.unwrap()
 }
 
 fn resource(name: &str) -> ResourceName {

@@ -141,6 +141,7 @@ async fn an_edited_health_policy_takes_effect_unless_it_is_bad() {
         })
     })
     .await;
+    rig.listened_to().await;
     rig.node.xid(0, 48, None).unwrap();
     rig.until("gpu 1+1").await;
     let never = "version: v1\nxids:\n- {xids: [48], unhealthy: never}\n";

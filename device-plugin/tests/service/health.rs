@@ -9,7 +9,7 @@ use crate::rig::{Rig, Setup};
 
 /// 94 passes when it has been quiet for a moment; everything else as built in.
 const QUICK: &str =
-    "version: v1\ninterval: 1s\nxids:\n- {xids: [94], unhealthy: untilRecheck, quiet: 1s}\n";
+    "version: v1\ninterval: 1s\nxids:\n- {xids: [94], unhealthy: untilRecheck, quiet: 4s}\n";
 
 /// Heat is looked for all the time.
 const HEAT: &str = "{version: v1, interval: 1s, conditions: {thermal: {unhealthy: untilRecheck}}}";
@@ -44,6 +44,24 @@ fn condition(rig: &Rig) -> serde_json::Value {
         .into_iter()
         .find(|condition| condition["type"] == "GPUProblem");
     own.unwrap_or_default()
+}
+
+/// A roll-out replaces the plugin on every node: what a Node says already is not written again, nor anything in between.
+#[tokio::test]
+async fn a_plugin_finds_the_condition_that_the_former_one_left() {
+    let mut rig = Setup::new().node(json!({})).start().await;
+    rig.until_so("a condition", |rig| condition(rig)["status"] == "False")
+        .await;
+    rig.stop_plugin().await.unwrap();
+    rig.start_plugin().await.unwrap();
+    rig.until("gpu 2").await;
+    rig.listened_to().await;
+    rig.node.xid(1, 48, None).unwrap();
+    rig.until_so("the condition", |rig| condition(rig)["status"] == "True")
+        .await;
+    let requests = rig.server.as_ref().unwrap().requests().into_iter();
+    let writes = requests.filter(|request| request.path.ends_with("/status"));
+    assert_eq!(writes.count(), 2, "False, then True");
 }
 
 /// Case 7.

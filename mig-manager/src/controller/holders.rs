@@ -67,7 +67,7 @@ mod tests {
                 .is_err()
         );
         end(second);
-        timeout(Duration::from_secs(20), &mut waiting)
+        timeout(Duration::from_secs(60), &mut waiting)
             .await
             .unwrap();
     }

@@ -93,6 +93,35 @@ async fn a_node_may_come_late_go_and_come_back() {
     );
 }
 
+/// A list that is answered is no sign that the watch after it will hold.
+#[tokio::test]
+async fn an_api_server_that_ends_every_watch_is_asked_ever_more_seldom() {
+    let server = server().await;
+    let (_node, _, _) = watched(&server).await;
+    let end = std::time::Instant::now() + Duration::from_secs(5);
+    while std::time::Instant::now() < end {
+        server.faults().break_watches();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // A list and a watch each: at once, and after pauses of 0.2, 0.4, 0.8, 1.6 and 3.2 s at least.
+    let requests = requests(&server, "GET", "/api/v1/nodes");
+    assert!(requests <= 12, "{requests} requests");
+}
+
+/// As API servers end each after some minutes.
+#[tokio::test]
+async fn a_watch_that_has_held_is_taken_up_where_it_ended() {
+    let server = server().await;
+    let (_node, mut seen, _) = watched(&server).await;
+    let nodes = nodes(&server).await;
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    server.faults().break_watches();
+    label(&nodes, "new").await;
+    until(&mut seen, |observed| labelled(observed, "new")).await;
+    // One list and two watches.
+    assert_eq!(requests(&server, "GET", "/api/v1/nodes"), 3);
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     BrokenWatch,

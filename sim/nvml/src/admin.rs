@@ -29,6 +29,9 @@ pub use workloads::WorkloadSpec;
 /// Where the driver library and the node's state lie, relative to the root.
 pub const LIBRARY_FOLDER: &str = "usr/lib/x86_64-linux-gnu";
 
+/// How far a node's clock may be ahead, microseconds: a hundred years, so that no counter overflows.
+const FARTHEST_STEP_US: u64 = 100 * 365 * 86_400 * 1_000_000;
+
 /// An action on a node that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -62,6 +65,22 @@ pub enum Error {
         /// Compute instance.
         compute: u32,
     },
+    /// Nothing can begin to use the GPU.
+    #[error("GPU {gpu} takes no workload: {reason}")]
+    Unreachable {
+        /// Position of the GPU.
+        gpu: usize,
+        /// Why.
+        reason: &'static str,
+    },
+    /// The clock of a node does not go that far.
+    #[error("a node's clock can be stepped by a hundred years in all")]
+    Clock,
+    /// A whole system is no place for a node.
+    #[error(
+        "{0} is the root of a whole system: a node there would replace its driver; choose another folder"
+    )]
+    System(PathBuf),
     /// A workload on a partitioned GPU must name an instance.
     #[error("GPU {0} is partitioned: name the instance to run in")]
     Partitioned(usize),
@@ -152,6 +171,9 @@ impl SimulatedNode {
         })?;
         fs::create_dir_all(root)?;
         let root = fs::canonicalize(root)?;
+        if is_system(&root) {
+            return Err(Error::System(root));
+        }
         let folder = root.join(LIBRARY_FOLDER);
         if folder.join(crate::store::STATE_FILE).try_exists()? {
             return Err(Error::Exists(root));
@@ -207,7 +229,7 @@ impl SimulatedNode {
 
     /// The node's state.
     pub fn state(&self) -> Result<Arc<Node>, Error> {
-        Ok(self.store.load()?)
+        Ok(self.store.load_living()?)
     }
 
     /// The position of a GPU by position, UUID or PCI address.
@@ -246,9 +268,14 @@ impl SimulatedNode {
     /// Steps the node's clock forward.
     pub fn step(&self, by: Duration) -> Result<(), Error> {
         let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
-        Ok(self
-            .store
-            .update(|node| node.clock_offset_us = node.clock_offset_us.saturating_add(micros))?)
+        self.store.update(|node| {
+            let offset = node.clock_offset_us.saturating_add(micros);
+            if offset > FARTHEST_STEP_US {
+                return Err(Error::Clock);
+            }
+            node.clock_offset_us = offset;
+            Ok(())
+        })?
     }
 
     /// Sets how long calls take.
@@ -270,6 +297,12 @@ impl SimulatedNode {
     pub fn clear_trace(&self) -> Result<(), Error> {
         Ok(trace::clear(self.store.folder())?)
     }
+}
+
+/// Whether a resolved path is where a whole system lies: this one, or a host's that is mounted here.
+fn is_system(root: &Path) -> bool {
+    let release = |file: &str| root.join(file).symlink_metadata().is_ok();
+    root.parent().is_none() || release("etc/os-release") || release("usr/lib/os-release")
 }
 
 /// The program behind the node's `nvidia-smi`: this one when it is `lathe`, or the `lathe` beside the library.

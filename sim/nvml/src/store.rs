@@ -16,7 +16,11 @@ use std::{
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps};
 
-use crate::{model::Node, reset_files::ResetFiles, tree};
+use crate::{
+    model::{Node, Workload},
+    reset_files::ResetFiles,
+    tree,
+};
 
 /// Name of the state file.
 pub const STATE_FILE: &str = "state.json";
@@ -28,8 +32,10 @@ const TEMPORARY_FILE: &str = "state.json.new";
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Meters are settled this far ahead, microseconds, and stand still until then. Readers go on with the old rates until the
-/// new state is in place; this way none of them has seen more than what is settled, and no counter falls.
+/// new state is in place; this way none of them has seen more than what is settled, and no counter falls. A writer that is
+/// held up for longer settles again, further ahead, up to the longest.
 const SETTLE_AHEAD_US: u64 = 20_000;
+const LONGEST_AHEAD_US: u64 = 20_000_000;
 
 /// The version of the state file, as far as `stat` tells. Names are reused and clocks are coarse, so the time stamp is
 /// set by the writer: its nanoseconds are the state's sequence number, and no two versions look alike.
@@ -39,6 +45,17 @@ struct Stamp {
     seconds: i64,
     nanoseconds: u64,
     size: i64,
+}
+
+impl Stamp {
+    fn of(stat: &rustix::fs::Stat) -> Self {
+        Stamp {
+            inode: stat.st_ino,
+            seconds: stat.st_mtime,
+            nanoseconds: stat.st_mtime_nsec,
+            size: stat.st_size,
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -106,7 +123,7 @@ impl Store {
             let _writer = guard(&store.writer);
             let _lock = store.lock()?;
             tree::create(&node)?;
-            store.write(node)?;
+            store.put_in_place(store.prepare(node)?)?;
         }
         Ok(store)
     }
@@ -132,9 +149,24 @@ impl Store {
         Ok(current.map(|cached| Arc::clone(&cached.node)))
     }
 
+    /// The state without workloads of processes that ended: with a process go its memory and its load.
+    pub fn load_living(&self) -> io::Result<Arc<Node>> {
+        let node = self.load()?;
+        let ended = |workload: &Workload| {
+            let start = workload.start;
+            start.is_some_and(|start| !is_alive(workload.pid, start))
+        };
+        if !node.workloads.iter().any(ended) {
+            return Ok(node);
+        }
+        // The update forgets them itself. Who may not write still reads.
+        let _ = self.update(|_| ());
+        self.load()
+    }
+
     /// The state as it is once resets that somebody asked for through sysfs are done.
     pub fn load_after_resets(&self) -> io::Result<Arc<Node>> {
-        let node = self.load()?;
+        let node = self.load_living()?;
         if !self.resets.asked(&node) {
             return Ok(node);
         }
@@ -161,9 +193,17 @@ impl Store {
         if node == *before {
             return Ok(result);
         }
-        node.settle(&before, settled_at(&before));
         let shows = tree::announce(&self.folder, &before, &node)?;
-        let after = self.write(node)?;
+        let written = in_time(
+            |ahead| {
+                let mut node = node.clone();
+                let until = settled_at(&before, ahead);
+                let counts = node.settle(&before, until);
+                Ok((self.prepare(node)?, counts.then_some(until)))
+            },
+            || now_us(&before),
+        )?;
+        let after = self.put_in_place(written)?;
         if shows {
             tree::follow(&self.folder, &before, &after)?;
         }
@@ -173,25 +213,14 @@ impl Store {
     fn stamp(&self) -> io::Result<Stamp> {
         let stat = rustix::fs::statat(&self.directory, STATE_FILE, AtFlags::empty())
             .map_err(|error| with_path(&self.folder.join(STATE_FILE), error))?;
-        Ok(Stamp {
-            inode: stat.st_ino,
-            seconds: stat.st_mtime,
-            nanoseconds: stat.st_mtime_nsec,
-            size: stat.st_size,
-        })
+        Ok(Stamp::of(&stat))
     }
 
     fn read(&self) -> io::Result<Arc<Node>> {
         let path = self.folder.join(STATE_FILE);
         let file = fs::File::open(&path).map_err(|error| with_path(&path, error))?;
         // The stamp of the very file that is read: the name may be renamed over meanwhile.
-        let stat = rustix::fs::fstat(&file)?;
-        let stamp = Stamp {
-            inode: stat.st_ino,
-            seconds: stat.st_mtime,
-            nanoseconds: stat.st_mtime_nsec,
-            size: stat.st_size,
-        };
+        let stamp = Stamp::of(&rustix::fs::fstat(&file)?);
         let bytes = io::read_to_string(file).map_err(|error| with_path(&path, error))?;
         let mut node: Node =
             serde_json::from_str(&bytes).map_err(|error| with_path(&path, error))?;
@@ -206,7 +235,8 @@ impl Store {
         Ok(node)
     }
 
-    fn write(&self, mut node: Node) -> io::Result<Arc<Node>> {
+    /// Writes the next state to where it is not in force yet.
+    fn prepare(&self, mut node: Node) -> io::Result<Cached> {
         node.sequence += 1;
         node.link()
             .map_err(|reason| io::Error::new(io::ErrorKind::InvalidInput, reason))?;
@@ -216,7 +246,8 @@ impl Store {
         remove_if_there(&temporary)?;
         let mut file =
             fs::File::create(&temporary).map_err(|error| with_path(&temporary, error))?;
-        file.write_all(&bytes)?;
+        file.write_all(&bytes)
+            .map_err(|error| with_path(&temporary, error))?;
         let seconds = i64::try_from(node.sequence / 1_000_000_000).unwrap_or(0);
         let modified = Timespec {
             tv_sec: seconds,
@@ -230,35 +261,30 @@ impl Store {
             },
         )?;
         let stat = rustix::fs::fstat(&file)?;
-        drop(file);
-        self.put_in_place(&temporary)?;
-        let stamp = Stamp {
-            inode: stat.st_ino,
-            seconds: stat.st_mtime,
-            nanoseconds: stat.st_mtime_nsec,
-            size: stat.st_size,
-        };
-        let node = Arc::new(node);
-        *guard(&self.cached) = Some(Cached {
-            stamp,
-            node: Arc::clone(&node),
-        });
-        Ok(node)
+        Ok(Cached {
+            stamp: Stamp::of(&stat),
+            node: Arc::new(node),
+        })
     }
 
     /// Puts the new state in the place of the old one, in one step for readers.
     ///
     /// The two change places and the old one is removed: file systems with delayed allocation write a file out at once
     /// when it is renamed over another or when one is cut short and written again, and that takes milliseconds.
-    fn put_in_place(&self, temporary: &Path) -> io::Result<()> {
+    fn put_in_place(&self, prepared: Cached) -> io::Result<Arc<Node>> {
         let exchange = rustix::fs::RenameFlags::EXCHANGE;
         let directory = &self.directory;
+        let temporary = self.folder.join(TEMPORARY_FILE);
         match rustix::fs::renameat_with(directory, TEMPORARY_FILE, directory, STATE_FILE, exchange)
         {
-            Ok(()) => remove_if_there(temporary),
+            Ok(()) => remove_if_there(&temporary)?,
             // There is no state yet, or the file system cannot exchange.
-            Err(_) => fs::rename(temporary, self.folder.join(STATE_FILE)),
+            Err(_) => fs::rename(&temporary, self.folder.join(STATE_FILE))
+                .map_err(|error| with_path(&temporary, error))?,
         }
+        let node = Arc::clone(&prepared.node);
+        *guard(&self.cached) = Some(prepared);
+        Ok(node)
     }
 
     /// The lock of the state; released when dropped, and by the kernel when the process dies.
@@ -292,6 +318,22 @@ impl Store {
     }
 }
 
+/// Makes the next state with `attempt`, which gets how far ahead meters are to be settled and says until when they are
+/// (nothing when none were), again and further ahead as long as that moment has passed by the clock when it is ready.
+fn in_time<T>(
+    mut attempt: impl FnMut(u64) -> io::Result<(T, Option<u64>)>,
+    now: impl Fn() -> u64,
+) -> io::Result<T> {
+    let mut ahead = SETTLE_AHEAD_US;
+    loop {
+        let (ready, until) = attempt(ahead)?;
+        if until.is_none_or(|until| now() <= until) || ahead >= LONGEST_AHEAD_US {
+            return Ok(ready);
+        }
+        ahead = (ahead * 4).min(LONGEST_AHEAD_US);
+    }
+}
+
 fn remove_if_there(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(with_path(path, error)),
@@ -300,13 +342,13 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 }
 
 /// When meters of a changing node are settled. A clock that stands still cannot run on while the change is made.
-fn settled_at(node: &Node) -> u64 {
+fn settled_at(node: &Node, ahead: u64) -> u64 {
     let ahead = if node.clock_frozen_us.is_none() {
-        SETTLE_AHEAD_US
+        ahead
     } else {
         0
     };
-    now_us(node) + ahead
+    now_us(node).saturating_add(ahead)
 }
 
 /// The node's clock: the host's real time, or the moment it was frozen at, plus the node's offset, microseconds.

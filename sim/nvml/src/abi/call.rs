@@ -99,17 +99,8 @@ impl Call {
     }
 
     /// A handle for something of this node.
-    pub(super) fn handle_of(&self, named: Named) -> Handle {
-        let gpu = match named {
-            Named::Gpu { gpu }
-            | Named::MigDevice { gpu, .. }
-            | Named::Instance { gpu, .. }
-            | Named::Compute { gpu, .. } => gpu,
-            Named::EventSet { .. } | Named::SystemEventSet { .. } | Named::Sample { .. } => {
-                return Handle::new(named, 0);
-            }
-        };
-        Handle::new(named, generation(&self.node, gpu as usize))
+    pub(super) fn handle_of(&self, named: Named) -> Result<Handle, Code> {
+        handle_in(&self.node, named)
     }
 
     /// Position in the node of the GPU that the first handle belongs to.
@@ -253,23 +244,39 @@ impl Call {
     }
 }
 
-/// Generation that handles of a GPU belong to: it rises with every driver reload and every reset of that GPU.
-pub(super) fn generation(node: &Node, gpu: usize) -> u64 {
-    u64::from(node.generation)
-        + node
-            .gpus
-            .get(gpu)
-            .map_or(0, |gpu| u64::from(gpu.generation))
+/// A handle for something of a GPU that `node` has; `INVALID_ARGUMENT` when it has no such thing.
+pub(super) fn handle_in(node: &Node, named: Named) -> Result<Handle, Code> {
+    let generation = generation(node, named).ok_or(Code::INVALID_ARGUMENT)?;
+    Ok(Handle::new(named, generation))
+}
+
+/// Generation that handles of a thing belong to: it rises with every driver reload and every reset of the GPU, and for an
+/// instance with every creation, so that the handle of a destroyed one is not that of a later one with the same id.
+fn generation(node: &Node, named: Named) -> Option<u64> {
+    let gpu = node.gpus.get(gpu_of(named)?)?;
+    let created = match named {
+        Named::Instance { instance, .. } => gpu.instance(instance)?.created,
+        Named::MigDevice {
+            instance, compute, ..
+        }
+        | Named::Compute {
+            instance, compute, ..
+        } => gpu.instance(instance)?.compute_by_id(compute)?.created,
+        _ => 0,
+    };
+    Some(u64::from(node.generation) + u64::from(gpu.generation) + u64::from(created))
 }
 
 /// Where in the node the GPU of a handle is: `INVALID_ARGUMENT` for a stale or foreign handle, `GPU_IS_LOST` for a lost GPU.
 fn position(node: &Node, client: &Client, handle: Handle) -> Result<usize, Code> {
-    let position = named_gpu(handle).ok_or(Code::INVALID_ARGUMENT)?;
+    let named = handle.named().ok_or(Code::INVALID_ARGUMENT)?;
+    let position = gpu_of(named).ok_or(Code::INVALID_ARGUMENT)?;
     let gpu = node.gpus.get(position).ok_or(Code::INVALID_ARGUMENT)?;
     if gpu.is_lost() {
         return Err(Code::GPU_IS_LOST);
     }
-    if !gpu.visible_since(client.since()) || !handle.is_of(generation(node, position)) {
+    let current = generation(node, named).is_some_and(|generation| handle.is_of(generation));
+    if !gpu.visible_since(client.since()) || !current {
         return Err(Code::INVALID_ARGUMENT);
     }
     Ok(position)
@@ -277,7 +284,11 @@ fn position(node: &Node, client: &Client, handle: Handle) -> Result<usize, Code>
 
 /// Which GPU a handle belongs to, whether or not it is stale.
 pub(super) fn named_gpu(handle: Handle) -> Option<usize> {
-    match handle.named()? {
+    gpu_of(handle.named()?)
+}
+
+fn gpu_of(named: Named) -> Option<usize> {
+    match named {
         Named::Gpu { gpu }
         | Named::MigDevice { gpu, .. }
         | Named::Instance { gpu, .. }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{
     argument::Shown,
-    call::Call,
+    call::{Call, handle_in},
     export::exports,
     handle::{Handle, Named},
     pointer::{In, Out, fixed, put_whole},
@@ -59,15 +59,18 @@ fn create(
     let (_, instance) = call.instance()?;
     let created = created.required()?;
     let (position, now) = (call.position()?, call.now_us());
-    let id = call.update(|node| {
-        node.create_compute_instance(position, instance.id, profile, placement, now)
+    let (id, handle) = call.update(|node| {
+        let compute =
+            node.create_compute_instance(position, instance.id, profile, placement, now)?;
+        let named = Named::Compute {
+            gpu: position as u32,
+            instance: instance.id,
+            compute,
+        };
+        Ok((compute, handle_in(node, named)?))
     })?;
     call.note("created", id);
-    created.put(call.handle_of(Named::Compute {
-        gpu: position as u32,
-        instance: instance.id,
-        compute: id,
-    }))
+    created.put(handle)
 }
 
 exports! {
@@ -133,7 +136,7 @@ exports! {
             Err(Code::ARGUMENT_VERSION_MISMATCH)
         }
     };
-    query nvmlGpuInstanceGetComputeInstancePossiblePlacements(
+    privileged nvmlGpuInstanceGetComputeInstancePossiblePlacements(
         gpuInstance: Handle,
         profileId: u32,
         placements: Out<nvmlComputeInstancePlacement_t>,
@@ -145,7 +148,7 @@ exports! {
             offered.iter().map(|place| nvmlComputeInstancePlacement_t { start: place.start, size: place.size }).collect();
         put_whole(placements, count, &offered)
     };
-    query nvmlGpuInstanceGetComputeInstanceRemainingCapacity(
+    privileged nvmlGpuInstanceGetComputeInstanceRemainingCapacity(
         gpuInstance: Handle,
         profileId: u32,
         count: Out<u32>,
@@ -169,7 +172,7 @@ exports! {
         let wanted = placement.get()?;
         create(call, profileId, Some(Placement { start: wanted.start, size: wanted.size }), computeInstance)
     };
-    query nvmlGpuInstanceGetComputeInstances(
+    privileged nvmlGpuInstanceGetComputeInstances(
         gpuInstance: Handle,
         profileId: u32,
         computeInstances: Out<Handle>,
@@ -180,13 +183,13 @@ exports! {
         profile.compute_by_id(profileId).ok_or(Code::INVALID_ARGUMENT)?;
         let position = call.position()? as u32;
         let of_profile = instance.compute.iter().filter(|compute| compute.profile == profileId);
-        let handles: Vec<Handle> = of_profile
+        let handles = of_profile
             .map(|compute| call.handle_of(Named::Compute { gpu: position, instance: instance.id, compute: compute.id }))
-            .collect();
+            .collect::<Result<Vec<Handle>, Code>>()?;
         computeInstances.required()?;
         put_whole(computeInstances, count, &handles)
     };
-    query nvmlGpuInstanceGetComputeInstanceById(
+    privileged nvmlGpuInstanceGetComputeInstanceById(
         gpuInstance: Handle,
         id: u32,
         computeInstance: Out<Handle>,
@@ -194,7 +197,7 @@ exports! {
         let (_, instance) = call.instance()?;
         let compute = instance.compute_by_id(id).ok_or(Code::NOT_FOUND)?;
         let named = Named::Compute { gpu: call.position()? as u32, instance: instance.id, compute: compute.id };
-        computeInstance.put(call.handle_of(named))
+        computeInstance.put(call.handle_of(named)?)
     };
     query nvmlComputeInstanceGetInfo_v2(
         computeInstance: Handle,
@@ -204,8 +207,8 @@ exports! {
         let position = call.position()?;
         let parent = Named::Instance { gpu: position as u32, instance: instance.id };
         info.put(nvmlComputeInstanceInfo_t {
-            device: call.gpu_handle(position).pointer(),
-            gpuInstance: call.handle_of(parent).pointer(),
+            device: call.gpu_handle(position)?.pointer(),
+            gpuInstance: call.handle_of(parent)?.pointer(),
             id: compute.id,
             profileId: compute.profile,
             placement: nvmlComputeInstancePlacement_t { start: compute.placement.start, size: compute.placement.size },
@@ -219,8 +222,8 @@ exports! {
         let position = call.position()?;
         let parent = Named::Instance { gpu: position as u32, instance: instance.id };
         info.put(ComputeInstanceInfoV1 {
-            device: call.gpu_handle(position).pointer(),
-            gpuInstance: call.handle_of(parent).pointer(),
+            device: call.gpu_handle(position)?.pointer(),
+            gpuInstance: call.handle_of(parent)?.pointer(),
             id: compute.id,
             profileId: compute.profile,
         })

@@ -42,6 +42,18 @@ pub(super) fn query(
     guarded(|| run(symbol, false, arguments, body))
 }
 
+/// A call that only asks, for root alone where the node enforces that.
+pub(super) fn privileged(
+    symbol: &'static str,
+    arguments: Arguments<'_>,
+    body: impl FnOnce(&Call) -> Result<(), Code>,
+) -> u32 {
+    query(symbol, arguments, |call| {
+        call.privileged()?;
+        body(call)
+    })
+}
+
 /// A call that changes the node: always traced, and for root alone where the node enforces that.
 pub(super) fn mutation(
     symbol: &'static str,
@@ -79,13 +91,11 @@ fn run(
 ) -> Result<(), Code> {
     let client = session::current()?;
     let node = if mutating || begins_afresh(symbol) {
-        client
-            .store()
-            .load_after_resets()
-            .map_err(|_| Code::DRIVER_NOT_LOADED)?
+        client.store().load_after_resets()
     } else {
-        load(client.store())?
+        client.store().load_living()
     };
+    let node = node.map_err(|_| Code::DRIVER_NOT_LOADED)?;
     let handle = arguments.iter().find_map(|(_, argument)| argument.handle());
     let traced = mutating || node.trace;
     let begun_us = now_us(&node);

@@ -3,10 +3,7 @@
 use nvml_wrapper_sys::bindings::nvmlPciInfo_t;
 
 use super::{argument::Shown, call::Call, export::exports, pointer::In, pointer::Out};
-use crate::{
-    Code,
-    model::{Event, PciAddress, events::system_kind},
-};
+use crate::{Code, model::PciAddress};
 
 impl Shown for nvmlPciInfo_t {
     fn shown(&self) -> serde_json::Value {
@@ -32,22 +29,8 @@ fn position(call: &Call, info: In<nvmlPciInfo_t>, removed: bool) -> Result<usize
 }
 
 fn remove(call: &Call, info: In<nvmlPciInfo_t>) -> Result<(), Code> {
-    let position = position(call, info, false)?;
-    let now = call.now_us();
-    call.update(|node| {
-        if node.is_held(position, std::process::id()) {
-            return Err(Code::IN_USE);
-        }
-        let gpu = node.gpus.get_mut(position).ok_or(Code::INVALID_ARGUMENT)?;
-        gpu.removed = true;
-        gpu.generation += 1;
-        node.events.push(Event {
-            system: true,
-            gpu: position,
-            ..Event::new(system_kind::UNBIND, 0, now)
-        });
-        Ok(())
-    })
+    let (position, now) = (position(call, info, false)?, call.now_us());
+    call.update(|node| node.remove(position, std::process::id(), now))
 }
 
 exports! {
@@ -81,12 +64,6 @@ exports! {
         address(&pciInfo.get()?)?;
         let Ok(position) = position(call, pciInfo, true) else { return Ok(()) };
         let now = call.now_us();
-        call.update(|node| {
-            let gpu = node.gpus.get_mut(position).ok_or(Code::INVALID_ARGUMENT)?;
-            gpu.removed = false;
-            gpu.modes.drain = false;
-            node.events.push(Event { system: true, gpu: position, ..Event::new(system_kind::BIND, 0, now) });
-            Ok(())
-        })
+        call.update(|node| node.discover(position, now))
     };
 }

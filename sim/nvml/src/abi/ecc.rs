@@ -125,7 +125,7 @@ exports! {
         let counters = counters(call.gpu()?, counterType)?;
         eccCounts.put(nvmlEccErrorCounts_t {
             l1Cache: 0,
-            l2Cache: of_type(errorType, counters.sram_corrected, counters.sram_parity + counters.sram_secded)?,
+            l2Cache: of_type(errorType, counters.sram_corrected, counters.sram_uncorrected())?,
             deviceMemory: of_type(errorType, counters.dram_corrected, counters.dram_uncorrected)?,
             registerFile: 0,
         })
@@ -142,7 +142,7 @@ exports! {
         let counters = counters(device.physical(), counterType)?;
         let value = match locationType {
             LOCATION_DEVICE => of_type(errorType, counters.dram_corrected, counters.dram_uncorrected)?,
-            LOCATION_SRAM => of_type(errorType, counters.sram_corrected, counters.sram_parity + counters.sram_secded)?,
+            LOCATION_SRAM => of_type(errorType, counters.sram_corrected, counters.sram_uncorrected())?,
             0..LOCATIONS => return Err(Code::NOT_SUPPORTED),
             _ => return Err(Code::INVALID_ARGUMENT),
         };
@@ -156,7 +156,7 @@ exports! {
         })
     };
     // Which unit an error sat in is not modelled: all are in the SM bucket.
-    query nvmlDeviceGetSramEccErrorStatus(
+    privileged nvmlDeviceGetSramEccErrorStatus(
         device: Handle,
         status: Out<nvmlEccSramErrorStatus_v1_t>,
     ) |call| {
@@ -171,7 +171,7 @@ exports! {
             volatileUncSecDed: volatile.sram_secded,
             volatileCor: volatile.sram_corrected,
             aggregateUncBucketL2: 0,
-            aggregateUncBucketSm: aggregate.sram_parity + aggregate.sram_secded,
+            aggregateUncBucketSm: aggregate.sram_uncorrected(),
             aggregateUncBucketPcie: 0,
             aggregateUncBucketMcu: 0,
             aggregateUncBucketOther: 0,

@@ -16,7 +16,7 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use super::{
-    call::{Call, generation},
+    call::{Call, handle_in},
     export::exports,
     handle::{Handle, Named},
     pointer::Out,
@@ -106,6 +106,11 @@ impl Sets {
     }
 }
 
+/// Frees all sets: they belong to the library's use that ended.
+pub(super) fn forget_sets() {
+    sets().sets.clear();
+}
+
 fn set_number(handle: Handle) -> Result<u32, Code> {
     match handle.named() {
         Some(Named::EventSet { number }) => Ok(number),
@@ -120,13 +125,16 @@ fn system_set_number<T>(pointer: *mut T) -> Result<u32, Code> {
     }
 }
 
-/// The next event that a set wants, which is then taken. Events nobody wants are passed over.
-fn take(number: u32, node: &Node) -> Result<Option<Event>, Code> {
+/// The next event that a set wants, which is then taken. Events nobody wants are passed over, and so are those of single
+/// instances where the caller may not see them.
+fn take(call: &Call, number: u32, node: &Node) -> Result<Option<Event>, Code> {
+    let all = call.privileged().is_ok();
     let mut sets = sets();
     let set = sets.get(number)?;
     let found = node
         .events
         .after(set.taken)
+        .filter(|event| all || event.instance.is_none())
         .find(|event| set.wishes.iter().any(|wish| wish.wants(event)))
         .cloned();
     set.taken = found
@@ -151,7 +159,7 @@ fn wait(call: &Call, number: u32, timeout_ms: u32) -> Result<Event, Code> {
     let deadline = Instant::now() + Duration::from_millis(timeout_ms.into());
     let look = || -> Result<Option<Event>, Code> {
         let node = call.latest()?;
-        match take(number, &node)? {
+        match take(call, number, &node)? {
             Some(event) => Ok(Some(event)),
             None if waits_for_lost(number, &node)? => Err(Code::GPU_IS_LOST),
             None => Ok(None),
@@ -173,14 +181,9 @@ fn wait(call: &Call, number: u32, timeout_ms: u32) -> Result<Event, Code> {
 }
 
 /// Handle of the GPU that an event is about, as it is now.
-fn device_of(call: &Call, event: &Event) -> Handle {
-    let generation = call.latest().map_or(0, |node| generation(&node, event.gpu));
-    Handle::new(
-        Named::Gpu {
-            gpu: event.gpu as u32,
-        },
-        generation,
-    )
+fn device_of(call: &Call, event: &Event) -> Result<Handle, Code> {
+    let gpu = event.gpu as u32;
+    handle_in(&*call.latest()?, Named::Gpu { gpu })
 }
 
 exports! {
@@ -205,7 +208,7 @@ exports! {
         let data = data.required()?;
         let event = wait(call, set_number(set)?, timeoutms)?;
         data.put(nvmlEventData_t {
-            device: device_of(call, &event).pointer(),
+            device: device_of(call, &event)?.pointer(),
             eventType: event.kind,
             eventData: event.data,
             gpuInstanceId: event.instance.unwrap_or(WHOLE_GPU),
@@ -215,7 +218,7 @@ exports! {
     query nvmlEventSetWait(set: Handle, data: Out<EventDataV1>, timeoutms: u32) |call| {
         let data = data.required()?;
         let event = wait(call, set_number(set)?, timeoutms)?;
-        let device = device_of(call, &event).pointer();
+        let device = device_of(call, &event)?.pointer();
         data.put(EventDataV1 { device, eventType: event.kind, eventData: event.data })
     };
     query nvmlEventSetFree(set: Handle) |_| {
@@ -255,7 +258,7 @@ exports! {
             let id = pci.domain << 16 | u32::from(pci.bus) << 8 | u32::from(pci.device);
             data.at(asked.numEvent as usize).put(nvmlSystemEventData_v1_t { eventType: event.kind, gpuId: id })?;
             asked.numEvent += 1;
-            next = if asked.numEvent < asked.dataSize { take(number, &*call.latest()?)? } else { None };
+            next = if asked.numEvent < asked.dataSize { take(call, number, &*call.latest()?)? } else { None };
         }
         request.put(asked)
     };

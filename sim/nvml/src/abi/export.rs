@@ -1,7 +1,7 @@
 //! The macros that turn a table of functions into exported C symbols.
 //!
-//! A line of `exports!` is `kind name(arguments) |call| body`, where the kind is `query` or `mutation`; the body answers
-//! `Ok(())` or the code. Names and argument names are the header's. Every exported function goes through `dispatch`.
+//! A line of `exports!` is `kind name(arguments) |call| body`, where the kind is `query`, `privileged` (a query for root) or
+//! `mutation`; the body answers `Ok(())` or the code. Names and argument names are the header's. Every exported function goes through `dispatch`.
 
 macro_rules! exports {
     ($($kind:ident $name:ident($($arg:ident: $type:ty),* $(,)?) |$call:pat_param| $body:expr;)*) => {$(

@@ -60,6 +60,11 @@ fn samples() -> MutexGuard<'static, Samples> {
     SAMPLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Frees all samples: they belong to the library's use that ended.
+pub(super) fn forget_samples() {
+    samples().samples.clear();
+}
+
 fn sample_number(handle: Handle) -> Result<u32, Code> {
     match handle.named() {
         Some(Named::Sample { number }) => Ok(number),

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{
     argument::Shown,
-    call::Call,
+    call::{Call, handle_in},
     export::exports,
     handle::{Handle, Named},
     pointer::{In, Out, fixed, put_whole},
@@ -123,14 +123,17 @@ fn create(
     let position = call.position()?;
     let created = created.required()?;
     let now = call.now_us();
-    let id = call.update(|node| {
-        node.create_gpu_instance(position, profile, placement, std::process::id(), now)
+    let (id, handle) = call.update(|node| {
+        let instance =
+            node.create_gpu_instance(position, profile, placement, std::process::id(), now)?;
+        let gpu = position as u32;
+        Ok((
+            instance,
+            handle_in(node, Named::Instance { gpu, instance })?,
+        ))
     })?;
     call.note("created", id);
-    created.put(call.handle_of(Named::Instance {
-        gpu: position as u32,
-        instance: id,
-    }))
+    created.put(handle)
 }
 
 /// GPU instances while MIG is on; without them the driver answers NOT_SUPPORTED.
@@ -178,7 +181,7 @@ exports! {
     ) |call| {
         put_info(info, call.gpu()?.mig_spec()?.by_id(profileId).ok_or(Code::INVALID_ARGUMENT)?)
     };
-    query nvmlDeviceGetGpuInstancePossiblePlacements_v2(
+    privileged nvmlDeviceGetGpuInstancePossiblePlacements_v2(
         device: Handle,
         profileId: u32,
         placements: Out<nvmlGpuInstancePlacement_t>,
@@ -186,7 +189,7 @@ exports! {
     ) |call| {
         put_placements(call, profileId, placements, count)
     };
-    query nvmlDeviceGetGpuInstancePossiblePlacements(
+    privileged nvmlDeviceGetGpuInstancePossiblePlacements(
         device: Handle,
         profileId: u32,
         placements: Out<nvmlGpuInstancePlacement_t>,
@@ -194,7 +197,7 @@ exports! {
     ) |call| {
         put_placements(call, profileId, placements, count)
     };
-    query nvmlDeviceGetGpuInstanceRemainingCapacity(
+    privileged nvmlDeviceGetGpuInstanceRemainingCapacity(
         device: Handle,
         profileId: u32,
         count: Out<u32>,
@@ -217,7 +220,7 @@ exports! {
         let wanted = placement.get()?;
         create(call, profileId, Some(Placement { start: wanted.start, size: wanted.size }), gpuInstance)
     };
-    query nvmlDeviceGetGpuInstances(
+    privileged nvmlDeviceGetGpuInstances(
         device: Handle,
         profileId: u32,
         gpuInstances: Out<Handle>,
@@ -228,21 +231,21 @@ exports! {
         gpu.mig_spec()?.by_id(profileId).ok_or(Code::INVALID_ARGUMENT)?;
         let position = call.position()? as u32;
         let of_profile = existing.iter().filter(|instance| instance.profile == profileId);
-        let handles: Vec<Handle> = of_profile
+        let handles = of_profile
             .map(|instance| call.handle_of(Named::Instance { gpu: position, instance: instance.id }))
-            .collect();
+            .collect::<Result<Vec<Handle>, Code>>()?;
         count.required()?;
         gpuInstances.required()?;
         put_whole(gpuInstances, count, &handles)
     };
-    query nvmlDeviceGetGpuInstanceById(device: Handle, id: u32, gpuInstance: Out<Handle>) |call| {
+    privileged nvmlDeviceGetGpuInstanceById(device: Handle, id: u32, gpuInstance: Out<Handle>) |call| {
         let found = instances(call.gpu()?)?.iter().find(|instance| instance.id == id).ok_or(Code::NOT_FOUND)?;
-        gpuInstance.put(call.handle_of(Named::Instance { gpu: call.position()? as u32, instance: found.id }))
+        gpuInstance.put(call.handle_of(Named::Instance { gpu: call.position()? as u32, instance: found.id })?)
     };
     query nvmlGpuInstanceGetInfo(gpuInstance: Handle, info: Out<nvmlGpuInstanceInfo_t>) |call| {
         let (_, instance) = call.instance()?;
         info.put(nvmlGpuInstanceInfo_t {
-            device: call.gpu_handle(call.position()?).pointer(),
+            device: call.gpu_handle(call.position()?)?.pointer(),
             id: instance.id,
             profileId: instance.profile,
             placement: nvmlGpuInstancePlacement_t { start: instance.placement.start, size: instance.placement.size },

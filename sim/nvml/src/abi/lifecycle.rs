@@ -2,7 +2,7 @@
 
 use super::{
     dispatch::{guarded, hurdles, load},
-    session,
+    events, gpm, session,
 };
 use crate::Code;
 
@@ -43,6 +43,10 @@ extern "C" fn nvmlShutdown() -> u32 {
             Ok(_) | Err(Code::DRIVER_NOT_LOADED | Code::LIB_RM_VERSION_MISMATCH) => {}
             Err(code) => return Err(code),
         }
-        session::shutdown()
+        if session::shutdown()? {
+            events::forget_sets();
+            gpm::forget_samples();
+        }
+        Ok(())
     })
 }

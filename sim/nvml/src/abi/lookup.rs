@@ -34,7 +34,7 @@ impl Call {
     }
 
     /// The handle of the GPU at a position in the node.
-    pub(super) fn gpu_handle(&self, position: usize) -> Handle {
+    pub(super) fn gpu_handle(&self, position: usize) -> Result<Handle, Code> {
         self.handle_of(Named::Gpu {
             gpu: position as u32,
         })
@@ -47,7 +47,7 @@ fn find(call: &Call, missing: Code, fits: impl Fn(&Gpu) -> bool) -> Result<Handl
     if gpu.is_lost() {
         Err(Code::GPU_IS_LOST)
     } else {
-        Ok(call.gpu_handle(position))
+        call.gpu_handle(position)
     }
 }
 
@@ -59,7 +59,7 @@ fn by_index(call: &Call, index: u32) -> Result<Handle, Code> {
     if gpu.is_lost() {
         Err(Code::GPU_IS_LOST)
     } else {
-        Ok(call.gpu_handle(position))
+        call.gpu_handle(position)
     }
 }
 
@@ -90,7 +90,7 @@ fn by_uuid(call: &Call, text: &str) -> Result<Handle, Code> {
                     instance: instance.id,
                     compute: compute.id,
                 };
-                return Ok(call.handle_of(named));
+                return call.handle_of(named);
             }
         }
     }

@@ -53,7 +53,7 @@ exports! {
         call.gpu()?;
         let position = call.position()?;
         let (instance, compute) = call.node().mig_device(position, index)?;
-        migDevice.put(call.handle_of(Named::MigDevice { gpu: position as u32, instance, compute }))
+        migDevice.put(call.handle_of(Named::MigDevice { gpu: position as u32, instance, compute })?)
     };
     query nvmlDeviceIsMigDeviceHandle(device: Handle, isMigDevice: Out<u32>) |call| {
         isMigDevice.put(matches!(call.device()?, Device::Mig(_)).into())
@@ -72,7 +72,7 @@ exports! {
     ) |call| {
         match call.device()? {
             Device::Gpu(_) => Err(Code::INVALID_ARGUMENT),
-            Device::Mig(_) => device.put(call.gpu_handle(call.position()?)),
+            Device::Mig(_) => device.put(call.gpu_handle(call.position()?)?),
         }
     };
 }

@@ -13,7 +13,7 @@ use super::{
     pointer::{Out, put_list},
     structs::{check_version, nvmlAccountingStats_v2_t},
 };
-use crate::{Code, model::Workload, store::is_alive};
+use crate::{Code, model::Workload};
 
 const MIB: u64 = 1 << 20;
 /// Instance id of a process that uses a whole GPU.
@@ -56,14 +56,9 @@ fn processes(call: &Call, kind: Kind) -> Result<Vec<&Workload>, Code> {
             .workloads_in(position, mig.instance.id, Some(mig.compute.id))
             .collect(),
     };
-    // A process that ended is gone from the lists at once, though the state forgets it only at its next change.
-    let runs = |workload: &Workload| {
-        let start = workload.start;
-        start.is_none_or(|start| is_alive(workload.pid, start))
-    };
     Ok(all
         .into_iter()
-        .filter(|workload| kind.includes(workload) && runs(workload))
+        .filter(|workload| kind.includes(workload))
         .collect())
 }
 

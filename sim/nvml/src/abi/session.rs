@@ -7,6 +7,7 @@
 
 use std::{
     ffi::{CStr, OsStr, c_char, c_int, c_void},
+    io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{
@@ -159,8 +160,8 @@ pub(super) fn init(hurdles: impl FnOnce(&Store) -> Result<(), Code>) -> Result<(
     Ok(())
 }
 
-/// `nvmlShutdown`: the last call of a process takes it off the node.
-pub(super) fn shutdown() -> Result<(), Code> {
+/// `nvmlShutdown`: the last call of a process takes it off the node. Whether this was the last.
+pub(super) fn shutdown() -> Result<bool, Code> {
     let _change = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
     let word = CLIENT.load(Ordering::Acquire);
     let count = word & COUNT;
@@ -176,7 +177,7 @@ pub(super) fn shutdown() -> Result<(), Code> {
     if count == 1 {
         set_store(None);
     }
-    Ok(())
+    Ok(count == 1)
 }
 
 fn register(store: &Store) -> Result<(), Code> {
@@ -185,6 +186,11 @@ fn register(store: &Store) -> Result<(), Code> {
         node.register(pid, start_time(pid).unwrap_or(0), false);
         node.sequence
     });
-    SINCE.store(sequence.map_err(|_| Code::UNKNOWN)?, Ordering::Release);
+    // What the header names for a library that may not talk to the driver: here, who may not write the node's state.
+    let refused = |error: io::Error| match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Code::NO_PERMISSION,
+        _ => Code::UNKNOWN,
+    };
+    SINCE.store(sequence.map_err(refused)?, Ordering::Release);
     Ok(())
 }

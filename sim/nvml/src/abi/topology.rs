@@ -78,7 +78,7 @@ exports! {
         let at_level = call.visible().filter(|(other, _)| {
             *other != own && call.node().level(own, *other).number() == level
         });
-        let gpus: Vec<Handle> = at_level.map(|(position, _)| call.gpu_handle(position)).collect();
+        let gpus = at_level.map(|(position, _)| call.gpu_handle(position)).collect::<Result<Vec<Handle>, Code>>()?;
         put_gpus(deviceArray, count, &gpus)
     };
     query nvmlSystemGetTopologyGpuSet(
@@ -87,7 +87,7 @@ exports! {
         deviceArray: Out<Handle>,
     ) |call| {
         let near = call.visible().filter(|(_, gpu)| call.node().near_cpus(gpu, false).contains(&cpuNumber));
-        let gpus: Vec<Handle> = near.map(|(position, _)| call.gpu_handle(position)).collect();
+        let gpus = near.map(|(position, _)| call.gpu_handle(position)).collect::<Result<Vec<Handle>, Code>>()?;
         put_gpus(deviceArray, count, &gpus)
     };
     query nvmlDeviceGetP2PStatus(

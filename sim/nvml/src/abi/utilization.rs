@@ -2,12 +2,7 @@
 
 use nvml_wrapper_sys::bindings::{nvmlSample_t, nvmlUtilization_t, nvmlValue_t};
 
-use super::{
-    call::Call,
-    export::exports,
-    handle::Handle,
-    pointer::{Out, put_list},
-};
+use super::{call::Call, export::exports, handle::Handle, pointer::Out};
 use crate::{Code, model::counters::Reading};
 
 /// Window over which media engines are averaged, microseconds.
@@ -141,7 +136,14 @@ exports! {
             // Without a buffer the answer is the size of the driver's own.
             return sampleCount.put(SAMPLES_KEPT as u32);
         }
-        put_list(samples, sampleCount, &kept)
+        // As many as there is room for, the oldest first: the caller goes on from the last it got.
+        let room = sampleCount.get()? as usize;
+        if room == 0 {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        let given = &kept[..room.min(kept.len())];
+        sampleCount.put(given.len() as u32)?;
+        samples.put_all(given.iter().copied())
     };
 
     // Video encoding sessions do not exist in the simulation; boards without encoders cannot have any.

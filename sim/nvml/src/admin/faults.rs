@@ -5,7 +5,6 @@ use crate::model::{
     DriverState, Fault,
     fabric::FabricState,
     health::{EccError, Throttle, XID_FALLEN},
-    nvlink::Remote,
 };
 
 impl SimulatedNode {
@@ -35,13 +34,10 @@ impl SimulatedNode {
                 node.driver.state = DriverState::Loaded;
             }
             for gpu in &mut node.gpus {
-                gpu.throttle = Throttle::default();
+                gpu.mend();
                 gpu.health.reset_refused = false;
                 gpu.health.inforom_corrupt = false;
                 gpu.mig.stuck = false;
-                for link in &mut gpu.links {
-                    link.up = link.remote != Remote::None;
-                }
             }
         })?)
     }
@@ -109,8 +105,8 @@ impl SimulatedNode {
                 .get_mut(link)
                 .ok_or(Error::NoLink { gpu, link })?;
             found.up = up;
-            found.errors.crc_flit += errors;
-            found.errors.replay += errors;
+            found.errors.crc_flit = found.errors.crc_flit.saturating_add(errors);
+            found.errors.replay = found.errors.replay.saturating_add(errors);
             Ok(())
         })?
     }
@@ -118,9 +114,10 @@ impl SimulatedNode {
     /// Sets the state of a GPU's fabric registration and its health mask.
     pub fn fabric(&self, gpu: usize, state: FabricState, health: Option<u32>) -> Result<(), Error> {
         self.on_gpu(gpu, |node, _| {
-            let fabric = &mut node.gpus[gpu].fabric;
-            fabric.state = state;
-            fabric.health = health.unwrap_or(fabric.health);
+            let gpu = &mut node.gpus[gpu];
+            gpu.fabric_made.get_or_insert_with(|| gpu.fabric.clone());
+            gpu.fabric.state = state;
+            gpu.fabric.health = health.unwrap_or(gpu.fabric.health);
         })
     }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
-use crate::model::health::EccError;
+use crate::model::{fabric::FabricState, health::EccError};
 
 /// A node whose library is an empty file: nothing here loads it.
 pub(crate) fn node(spec: &NodeSpec) -> (tempfile::TempDir, SimulatedNode) {
@@ -40,6 +40,102 @@ fn every_preset_makes_a_node() {
                 .is_file()
         );
     }
+}
+
+#[test]
+fn a_whole_system_is_never_made_a_node() {
+    assert!(is_system(Path::new("/")));
+    for release in ["etc/os-release", "usr/lib/os-release"] {
+        let folder = tempfile::tempdir().unwrap();
+        let library = folder.path().join("stand-in.so");
+        fs::write(&library, "").unwrap();
+        let root = folder.path().join("host");
+        fs::create_dir_all(root.join(release).parent().unwrap()).unwrap();
+        // A link that leads nowhere is how it looks without the rest of the system.
+        symlink("nowhere", root.join(release)).unwrap();
+        let spec = NodeSpec::preset("mixed").unwrap();
+        let refused = SimulatedNode::create_with(&root, &spec, &library);
+        assert!(matches!(refused, Err(Error::System(_))), "{refused:?}");
+        assert!(!root.join(LIBRARY_FOLDER).exists());
+    }
+}
+
+#[test]
+fn what_does_not_answer_takes_no_workload() {
+    let (_folder, node) = dgx_h100();
+    let refused = |gpu| {
+        let spec = WorkloadSpec {
+            gpu,
+            ..WorkloadSpec::default()
+        };
+        node.run_workload(spec).unwrap_err().to_string()
+    };
+    node.lose(0).unwrap();
+    node.fall_off(1).unwrap();
+    node.store()
+        .update(|state| {
+            state.gpus[2].removed = true;
+            state.gpus[3].modes.drain = true;
+        })
+        .unwrap();
+    for (gpu, reason) in [(0, "lost"), (1, "lost"), (2, "removed"), (3, "drained")] {
+        let said = refused(gpu);
+        assert!(said.contains(reason), "{said}");
+    }
+    node.mismatch_driver().unwrap();
+    assert!(refused(4).contains("driver"));
+    node.load_driver().unwrap();
+    node.unload_driver().unwrap();
+    assert!(refused(4).contains("driver"));
+    assert!(node.state().unwrap().workloads.is_empty());
+}
+
+#[test]
+fn clearing_and_rebooting_bring_back_the_fabric_as_it_was_made() {
+    let (_folder, node) = node(&NodeSpec::preset("gb200-tray").unwrap());
+    let made = node.state().unwrap().gpus[1].fabric.clone();
+    let fabric = || node.state().unwrap().gpus[1].fabric.clone();
+    for mend in [SimulatedNode::clear_all, SimulatedNode::reboot] {
+        node.fabric(1, FabricState::InProgress, Some(1)).unwrap();
+        node.fabric(1, FabricState::NotStarted, None).unwrap();
+        assert_eq!(
+            (fabric().state, fabric().health),
+            (FabricState::NotStarted, 1)
+        );
+        node.nvlink(1, 0, false, 0).unwrap();
+        mend(&node).unwrap();
+        assert_eq!(fabric(), made);
+        assert!(node.state().unwrap().gpus[1].links[0].up);
+    }
+}
+
+#[test]
+fn absurd_numbers_overflow_nothing() {
+    let (_folder, node) = dgx_h100();
+    for _ in 0..2 {
+        node.ecc(0, EccError::Dbe, u64::MAX).unwrap();
+        node.ecc(0, EccError::SramParity, u64::MAX).unwrap();
+        node.ecc(0, EccError::SramSecded, u64::MAX).unwrap();
+        node.nvlink(0, 0, true, u64::MAX).unwrap();
+        node.row_remap(0, u32::MAX).unwrap();
+        node.reset(0).unwrap();
+    }
+    let state = node.state().unwrap();
+    assert_eq!(state.gpus[0].ecc.aggregate.uncorrected(), u64::MAX);
+    assert_eq!(state.gpus[0].histogram().map(|rows| rows.max), Some(0));
+    // A hundred years in all, however they are stepped.
+    let year = Duration::from_secs(365 * 86_400);
+    assert!(node.step(Duration::MAX).is_err());
+    node.step(year * 60).unwrap();
+    assert!(node.step(year * 60).is_err());
+    let state = node.state().unwrap();
+    let meters = state.meters_at(0, now_us(&state));
+    // 70 W for 60 years.
+    let kilojoules = meters.energy_uj / 1_000_000_000;
+    assert!(
+        (132_000_000..134_000_000).contains(&kilojoules),
+        "{kilojoules}"
+    );
 }
 
 fn dgx_h100() -> (tempfile::TempDir, SimulatedNode) {

@@ -2,7 +2,7 @@
 
 use super::{Error, SimulatedNode};
 use crate::{
-    model::{ComputeMode, Load, Node, Workload},
+    model::{ComputeMode, DriverState, Gpu, Load, Node, Workload},
     store::start_time,
 };
 
@@ -39,6 +39,12 @@ impl SimulatedNode {
         };
         self.on_gpu(spec.gpu, |node, now| {
             let gpu = &node.gpus[spec.gpu];
+            if let Some(reason) = unreachable(node, gpu) {
+                return Err(Error::Unreachable {
+                    gpu: spec.gpu,
+                    reason,
+                });
+            }
             match spec.instance {
                 Some((instance, compute)) => {
                     let found = gpu
@@ -105,6 +111,21 @@ impl SimulatedNode {
     /// Ends the hold of a process.
     pub fn release(&self, pid: u32) -> Result<(), Error> {
         Ok(self.store.update(|node| node.unregister(pid))?)
+    }
+}
+
+/// Why no process can begin to use a GPU, if so.
+fn unreachable(node: &Node, gpu: &Gpu) -> Option<&'static str> {
+    if node.driver.state != DriverState::Loaded {
+        Some("the driver does not answer")
+    } else if gpu.removed {
+        Some("it was removed from the driver")
+    } else if gpu.is_lost() {
+        Some("it is lost")
+    } else if gpu.modes.drain {
+        Some("it is being drained")
+    } else {
+        None
     }
 }
 

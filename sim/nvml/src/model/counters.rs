@@ -306,8 +306,9 @@ impl Node {
     }
 
     /// Keeps what meters had counted under the old rates when a change gave a GPU new ones. `before` is the node before
-    /// the change. A change that set the meters itself is left alone.
-    pub fn settle(&mut self, before: &Node, now_us: u64) {
+    /// the change. A change that set the meters itself is left alone. Whether any were settled.
+    pub fn settle(&mut self, before: &Node, now_us: u64) -> bool {
+        let mut settled = false;
         for position in 0..self.gpus.len() {
             let Some(old) = before.gpus.get(position) else {
                 continue;
@@ -323,7 +324,9 @@ impl Node {
                 .instances
                 .retain(|id, _| gpu.mig.instances.iter().any(|instance| instance.id == *id));
             gpu.meters = meters;
+            settled = true;
         }
+        settled
     }
 }
 

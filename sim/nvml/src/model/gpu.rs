@@ -47,6 +47,9 @@ pub struct ComputeInstance {
     pub placement: Placement,
     /// MIG device index given at creation, the lowest free one; what the driver shows when indices do not re-pack.
     pub index: u32,
+    /// Which of the GPU's creations made it: tells it from an earlier one with the same id.
+    #[serde(default)]
+    pub created: u32,
 }
 
 /// A GPU instance.
@@ -60,6 +63,9 @@ pub struct GpuInstance {
     pub placement: Placement,
     /// Compute instances, ascending by id.
     pub compute: Vec<ComputeInstance>,
+    /// Which of the GPU's creations made it: tells it from an earlier one with the same id.
+    #[serde(default)]
+    pub created: u32,
 }
 
 impl GpuInstance {
@@ -81,6 +87,17 @@ pub struct Mig {
     pub stuck: bool,
     /// GPU instances, ascending by id.
     pub instances: Vec<GpuInstance>,
+    /// How many instances of both kinds were ever created on the GPU.
+    #[serde(default)]
+    pub creations: u32,
+}
+
+impl Mig {
+    /// The number of the next creation.
+    pub(super) fn count_creation(&mut self) -> u32 {
+        self.creations = self.creations.wrapping_add(1);
+        self.creations
+    }
 }
 
 /// `nvmlComputeMode_t`.
@@ -191,6 +208,9 @@ pub struct Gpu {
     pub links: Vec<Link>,
     /// NVLink fabric.
     pub fabric: Fabric,
+    /// Its fabric as it was made, while a fault shows another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fabric_made: Option<Fabric>,
     /// Place in the rack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<Platform>,

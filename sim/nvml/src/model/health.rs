@@ -27,12 +27,18 @@ pub struct EccCounters {
 impl EccCounters {
     /// All corrected errors.
     pub fn corrected(&self) -> u64 {
-        self.dram_corrected + self.sram_corrected
+        self.dram_corrected.saturating_add(self.sram_corrected)
+    }
+
+    /// Uncorrected errors in on-chip memory.
+    pub fn sram_uncorrected(&self) -> u64 {
+        self.sram_parity.saturating_add(self.sram_secded)
     }
 
     /// All uncorrected errors.
     pub fn uncorrected(&self) -> u64 {
-        self.dram_uncorrected + self.sram_parity + self.sram_secded
+        self.dram_uncorrected
+            .saturating_add(self.sram_uncorrected())
     }
 }
 
@@ -162,7 +168,11 @@ impl Gpu {
     /// class: `max` holds the untouched ones.
     pub fn histogram(&self) -> Option<Histogram> {
         let banks = self.board.row_remap_banks?;
-        let used = (self.remap.correctable + self.remap.uncorrectable).min(banks);
+        let remapped = self
+            .remap
+            .correctable
+            .saturating_add(self.remap.uncorrectable);
+        let used = remapped.min(banks);
         let none = u32::from(self.remap.failure).min(banks - used);
         Some(Histogram {
             max: banks - used - none,

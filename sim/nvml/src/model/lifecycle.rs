@@ -1,8 +1,10 @@
-//! Resets, driver reloads and reboots: what each one makes of the state.
+//! Resets, removals, driver reloads and reboots: what each one makes of the state.
 //!
 //! Pure changes; who asks, and through which file or command, is `admin`'s business.
 
-use super::{DriverState, Node, gpu::Gpu, health::EccCounters};
+use super::{
+    DriverState, Event, Node, events::system_kind, gpu::Gpu, health::EccCounters, nvlink::Remote,
+};
 use crate::Code;
 
 impl Gpu {
@@ -16,10 +18,22 @@ impl Gpu {
         }
         self.ecc.current = self.ecc.pending;
         self.ecc.volatile = EccCounters::default();
-        self.remap.uncorrectable += std::mem::take(&mut self.remap.pending);
+        let remapped = std::mem::take(&mut self.remap.pending);
+        self.remap.uncorrectable = self.remap.uncorrectable.saturating_add(remapped);
         self.health.lost = false;
         self.health.reset_required = false;
         self.health.last_xid = None;
+    }
+
+    /// Ends what holds clocks down, and brings links and fabric to where they were made to be.
+    pub(crate) fn mend(&mut self) {
+        self.throttle = super::health::Throttle::default();
+        for link in &mut self.links {
+            link.up = link.remote != Remote::None;
+        }
+        if let Some(fabric) = self.fabric_made.take() {
+            self.fabric = fabric;
+        }
     }
 
     /// What a fresh driver does to one GPU: a reset, and settings go back to their defaults. A resetless MIG mode lives in
@@ -68,6 +82,36 @@ impl Node {
         }
     }
 
+    /// Takes one GPU from the driver. IN_USE while anybody uses it or persistence mode holds it.
+    pub fn remove(&mut self, gpu: usize, caller: u32, now_us: u64) -> Result<(), Code> {
+        let busy = self.is_held(gpu, caller);
+        let state = self.gpus.get_mut(gpu).ok_or(Code::INVALID_ARGUMENT)?;
+        if busy || state.modes.persistence {
+            return Err(Code::IN_USE);
+        }
+        state.removed = true;
+        state.generation += 1;
+        state.mig.instances.clear();
+        self.note_binding(gpu, system_kind::UNBIND, now_us);
+        Ok(())
+    }
+
+    /// Gives a removed GPU back to the driver, which begins with it afresh.
+    pub fn discover(&mut self, gpu: usize, now_us: u64) -> Result<(), Code> {
+        let state = self.gpus.get_mut(gpu).ok_or(Code::INVALID_ARGUMENT)?;
+        state.after_reload(now_us);
+        self.note_binding(gpu, system_kind::BIND, now_us);
+        Ok(())
+    }
+
+    fn note_binding(&mut self, gpu: usize, kind: u64, now_us: u64) {
+        self.events.push(Event {
+            system: true,
+            gpu,
+            ..Event::new(kind, 0, now_us)
+        });
+    }
+
     /// Takes the driver away; IN_USE while a workload or a holder uses a GPU.
     pub fn unload_driver(&mut self, caller: u32) -> Result<(), Code> {
         if !self.workloads.is_empty() || self.has_holder(caller) {
@@ -89,15 +133,15 @@ impl Node {
         }
     }
 
-    /// Reboots: every process ends, GPUs that fell off the bus come back, faults of the hardware's own clear; faults of
-    /// calls stay, they are the experimenter's.
+    /// Reboots: every process ends, GPUs that fell off the bus come back, links train and register anew; faults of calls
+    /// stay, they are the experimenter's.
     pub fn reboot(&mut self, now_us: u64) {
         self.clients.clear();
         self.workloads.clear();
         self.boots += 1;
         for gpu in &mut self.gpus {
             gpu.health.fallen_at = None;
-            gpu.throttle = super::health::Throttle::default();
+            gpu.mend();
         }
         self.load_driver(now_us);
     }

@@ -103,6 +103,7 @@ impl Gpu {
                     profile: profile.id,
                     placement,
                     compute: Vec::new(),
+                    created: 0,
                 });
                 count += 1;
             }
@@ -180,7 +181,7 @@ impl Node {
     ) -> Result<Code, Code> {
         let resetless = self.gpu_ref(gpu)?.mig_spec()?.resetless;
         let busy = self.is_held(gpu, caller);
-        let passthrough = self.personality.passthrough;
+        let no_reset = self.personality.passthrough || self.gpu_ref(gpu)?.health.reset_refused;
         let state = self.gpu_mut(gpu)?;
         if state.mig.current == enable {
             state.mig.pending = enable;
@@ -190,7 +191,7 @@ impl Node {
         // client copes with.
         let status = if busy || !state.mig.instances.is_empty() {
             Code::IN_USE
-        } else if state.mig.stuck || (passthrough && !resetless) {
+        } else if state.mig.stuck || (no_reset && !resetless) {
             Code::RESET_REQUIRED
         } else {
             Code::SUCCESS
@@ -241,14 +242,15 @@ impl Node {
         let chosen = chosen.ok_or(Code::INSUFFICIENT_RESOURCES)?;
         state.admit(profile, chosen)?;
         let id = instance_id(spec.memory_slices, chosen, mirrored);
-        let created = GpuInstance {
+        let state = self.gpu_mut(gpu)?;
+        let created = state.mig.count_creation();
+        state.mig.instances.push(GpuInstance {
             id,
             profile: profile_id,
             placement: chosen,
             compute: Vec::new(),
-        };
-        let state = self.gpu_mut(gpu)?;
-        state.mig.instances.push(created);
+            created,
+        });
         state.mig.instances.sort_by_key(|instance| instance.id);
         self.note_mig_change(gpu, now_us);
         Ok(id)

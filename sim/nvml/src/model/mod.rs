@@ -119,6 +119,9 @@ pub struct Excluded {
     pub pci: PciAddress,
     /// Key of its board.
     pub board_name: String,
+    /// Device minor.
+    #[serde(default)]
+    pub minor: u32,
 }
 
 /// One NUMA node of the machine.

@@ -58,10 +58,12 @@ impl NodeSpec {
             mirrored_ids: (1..510).contains(&driver.major()),
             ..Personality::default()
         });
-        let excluded = self.excluded.iter().map(|gpu| Excluded {
+        let after = (self.gpus.len() as u32..).zip(&self.excluded);
+        let excluded = after.map(|(minor, gpu)| Excluded {
             uuid: gpu_uuid(seed, gpu.pci),
             pci: gpu.pci,
             board_name: gpu.board.clone(),
+            minor: gpu.minor.unwrap_or(minor),
         });
         let mut node = Node {
             name: self.name.clone(),
@@ -79,8 +81,11 @@ impl NodeSpec {
                 .push(self.gpu(position, spec, board, seed, now_us)?);
         }
         node.boards = boards;
-        unique("address", node.gpus.iter().map(|gpu| gpu.pci.to_string()))?;
-        unique("minor", node.gpus.iter().map(|gpu| gpu.minor.to_string()))?;
+        let excluded = node.excluded.iter().map(|gpu| (gpu.pci, gpu.minor));
+        let all = node.gpus.iter().map(|gpu| (gpu.pci, gpu.minor));
+        let (addresses, minors): (Vec<_>, Vec<_>) = all.chain(excluded).unzip();
+        unique("address", addresses.iter().map(PciAddress::to_string))?;
+        unique("minor", minors.iter().map(u32::to_string))?;
         Ok(node)
     }
 
@@ -146,6 +151,7 @@ impl NodeSpec {
             throttle: Throttle::default(),
             links,
             fabric,
+            fabric_made: None,
             platform: spec.platform.clone(),
             meters: Meters {
                 at_us: now_us,

@@ -280,6 +280,33 @@ fn counters_never_fall_and_are_equal_in_every_process() {
 }
 
 #[test]
+fn a_writer_that_is_held_up_settles_again_further_ahead() {
+    // Each attempt takes as long as is told here, microseconds; the last is the first that is in time.
+    let write = |takes: &[u64]| {
+        let clock = std::cell::Cell::new(0);
+        let mut attempts = Vec::new();
+        let attempt = |ahead| {
+            let until = clock.get() + ahead;
+            clock.set(clock.get() + takes[attempts.len()]);
+            attempts.push(ahead);
+            Ok((until, Some(until)))
+        };
+        let until = in_time(attempt, || clock.get()).unwrap();
+        (attempts, until, clock.get())
+    };
+    assert_eq!(write(&[20_000]), (vec![20_000], 20_000, 20_000));
+    let (attempts, until, now) = write(&[20_001, 90_000, 90_000]);
+    assert_eq!(attempts, [20_000, 80_000, 320_000]);
+    assert!(until >= now, "nobody has seen more than what is settled");
+    // It does not go on for ever.
+    let (attempts, ..) = write(&[u64::MAX >> 8; 6]);
+    assert_eq!(attempts.last(), Some(&20_000_000));
+    // Where no meter was settled there is nothing to be late for.
+    let unsettled = |_| Ok(((), None));
+    in_time(unsettled, || u64::MAX).unwrap();
+}
+
+#[test]
 fn events_of_concurrent_writers_reach_every_reader_in_one_order() {
     let (folder, store) = store("h100-sxm5-80gb", 2);
     let other = Store::open(folder.path()).unwrap();

@@ -47,6 +47,20 @@ pub(super) fn render(node: &Node, tree: &mut Tree) {
         );
         tree.insert(requests.into(), Entry::Touch(0o644));
     }
+    for gpu in &node.excluded {
+        let Some(board) = node.boards.get(&gpu.board_name) else {
+            continue;
+        };
+        let function = Function {
+            address: gpu.pci,
+            device: board.pci.device,
+            subsystem: board.pci.subsystem,
+            class: board.pci.class,
+            numa: -1,
+            cpus: String::new(),
+        };
+        device(node, &function, tree, "nvidia");
+    }
     let mut functions: Vec<&Gpu> = node.gpus.iter().collect();
     functions.sort_by_key(|gpu| gpu.board.architecture);
     let ampere = functions

@@ -1,7 +1,7 @@
 //! `/proc`: the driver's own files, the kernel's lists of modules and devices, and simulated processes.
 
 use super::{Entry, Tree, driver_present};
-use crate::model::{Gpu, Node};
+use crate::model::{Board, Gpu, Node, PciAddress};
 
 /// Minor of a capability file: config, monitor, then 135 per GPU minor (15 GPU instances of 9: the instance itself and
 /// its 8 compute instances).
@@ -73,8 +73,17 @@ pub(super) fn render(node: &Node, tree: &mut Tree) {
     for gpu in node.gpus.iter().filter(|gpu| !gpu.removed) {
         file(
             format!("proc/driver/nvidia/gpus/{}/information", gpu.pci.sysfs()),
-            information(node, gpu),
+            information(node, &gpu.board, gpu.pci, &gpu.uuid, gpu.minor, "No"),
         );
+    }
+    // The driver binds to what it is told to leave out, and shows it here alone.
+    for gpu in &node.excluded {
+        if let Some(board) = node.boards.get(&gpu.board_name) {
+            file(
+                format!("proc/driver/nvidia/gpus/{}/information", gpu.pci.sysfs()),
+                information(node, board, gpu.pci, &gpu.uuid, gpu.minor, "Yes"),
+            );
+        }
     }
 }
 
@@ -110,16 +119,23 @@ pub(super) fn render_instances(gpu: &Gpu, tree: &mut Tree) {
     }
 }
 
-fn information(node: &Node, gpu: &Gpu) -> String {
+fn information(
+    node: &Node,
+    board: &Board,
+    pci: PciAddress,
+    uuid: &str,
+    minor: u32,
+    excluded: &str,
+) -> String {
     format!(
         "Model: \t\t {}\nIRQ:   \t\t {}\nGPU UUID: \t {}\nVideo BIOS: \t {}\nBus Type: \t PCIe\nDMA Size: \t 52 bits\n\
-         DMA Mask: \t 0xfffffffffffff\nBus Location: \t {}\nDevice Minor: \t {}\nGPU Firmware: \t {}\nGPU Excluded:\t No\n",
-        gpu.board.product,
-        128 + gpu.minor,
-        gpu.uuid,
-        gpu.board.vbios.to_lowercase(),
-        gpu.pci.sysfs(),
-        gpu.minor,
+         DMA Mask: \t 0xfffffffffffff\nBus Location: \t {}\nDevice Minor: \t {}\nGPU Firmware: \t {}\nGPU Excluded:\t {excluded}\n",
+        board.product,
+        128 + minor,
+        uuid,
+        board.vbios.to_lowercase(),
+        pci.sysfs(),
+        minor,
         node.driver.version
     )
 }

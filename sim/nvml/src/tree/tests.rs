@@ -158,6 +158,31 @@ fn pci_devices_look_like_the_kernels() {
 }
 
 #[test]
+fn an_excluded_gpu_shows_on_the_bus_and_in_proc() {
+    let mut spec = NodeSpec::preset("a30x4").unwrap();
+    spec.excluded = spec.gpus.split_off(3);
+    let (_folder, node) = node(&spec);
+    let information = |bus| {
+        let path = format!("proc/driver/nvidia/gpus/0000:{bus}:00.0/information");
+        read(&node, &path)
+    };
+    let (left_out, used) = (information("e3"), information("17"));
+    assert!(left_out.contains("GPU Excluded:\t Yes\n"), "{left_out}");
+    assert!(left_out.contains("Device Minor: \t 3\n"), "{left_out}");
+    assert!(used.contains("GPU Excluded:\t No\n"), "{used}");
+    let bus = node.root().join("sys/bus/pci");
+    let device = fs::read_to_string(bus.join("devices/0000:e3:00.0/device")).unwrap();
+    assert_eq!(device, "0x20b7\n");
+    assert!(bus.join("drivers/nvidia/0000:e3:00.0/driver").exists());
+    node.unload_driver().unwrap();
+    assert!(files(&node, "proc/driver/nvidia/gpus").is_empty());
+    assert!(!bus.join("devices/0000:e3:00.0/driver").exists());
+    // It takes an address like every other GPU.
+    spec.excluded[0].pci = spec.gpus[0].pci;
+    assert!(spec.build(0).is_err());
+}
+
+#[test]
 fn configuration_space_holds_a_sound_capability_list() {
     let (_folder, node) = node(&NodeSpec::preset("mixed").unwrap());
     let config = fs::read(node.root().join("sys/bus/pci/devices/0000:ca:00.0/config")).unwrap();

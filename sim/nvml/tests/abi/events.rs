@@ -63,6 +63,33 @@ fn every_set_gets_every_event_it_wants_once() {
     );
 }
 
+/// Shutdown frees what belongs to the library's use; handles from before are no handles of the next.
+#[test]
+fn sets_and_samples_end_with_the_librarys_use() {
+    let driver = Driver::with("h100-sxm5-80gb", 1);
+    let set = set(&driver, &[0], XID);
+    let sample = get!(driver, nvmlGpmSampleAlloc()).unwrap();
+    assert_eq!(code!(driver, nvmlInit_v2()), Code::SUCCESS);
+    assert_eq!(code!(driver, nvmlShutdown()), Code::SUCCESS);
+    assert_eq!(
+        wait(&driver, set, 0).err(),
+        Some(Code::TIMEOUT),
+        "one use is left"
+    );
+    assert_eq!(code!(driver, nvmlShutdown()), Code::SUCCESS);
+    assert_eq!(code!(driver, nvmlInit_v2()), Code::SUCCESS);
+    driver.node.xid(0, 31, None).unwrap();
+    assert_eq!(wait(&driver, set, 0).err(), Some(Code::INVALID_ARGUMENT));
+    assert_eq!(
+        code!(driver, nvmlGpmSampleGet(driver.gpu(0), sample)),
+        Code::INVALID_ARGUMENT
+    );
+    assert_eq!(
+        code!(driver, nvmlGpmSampleFree(sample)),
+        Code::INVALID_ARGUMENT
+    );
+}
+
 #[test]
 fn kinds_are_masked() {
     let driver = Driver::with("h100-sxm5-80gb", 1);
@@ -150,6 +177,10 @@ fn removal_and_rescan_are_system_events() {
         Code::SUCCESS
     );
     let mut pci = get!(driver, nvmlDeviceGetPciInfo_v3(driver.gpu(0))).unwrap();
+    assert_eq!(
+        code!(driver, nvmlDeviceSetPersistenceMode(driver.gpu(0), 0)),
+        Code::SUCCESS
+    );
     assert_eq!(
         code!(driver, nvmlDeviceRemoveGpu_v2(&mut pci, 0, 0)),
         Code::SUCCESS

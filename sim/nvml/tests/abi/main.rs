@@ -12,6 +12,7 @@ mod exports;
 mod faults;
 mod instances;
 mod meters;
+mod permissions;
 mod processes;
 mod rules;
 mod unloading;

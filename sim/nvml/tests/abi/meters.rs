@@ -480,4 +480,12 @@ fn samples_are_newer_than_what_was_seen() {
     };
     count = 200;
     assert_eq!(ask(newest + 3_600_000_000, &mut count), Code::NOT_FOUND);
+    // The header: as many as there is room for; none is no room at all.
+    count = 3;
+    assert_eq!(ask(0, &mut count), Code::SUCCESS);
+    assert_eq!(count, 3);
+    count = 0;
+    assert_eq!(ask(0, &mut count), Code::INVALID_ARGUMENT);
+    let last = samples[2].timeStamp;
+    assert!(samples[0].timeStamp < last && last < newest);
 }

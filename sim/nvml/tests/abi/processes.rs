@@ -327,3 +327,38 @@ fn fabric_in_three_versions() {
         Some(Code::NOT_SUPPORTED)
     );
 }
+
+/// With a process go its memory and its load, though nobody changes the node.
+#[test]
+fn a_process_that_ended_leaves_nothing_behind() {
+    let driver = Driver::with("h100-sxm5-80gb", 1);
+    let gpu = driver.gpu(0);
+    let shown = || {
+        let memory = get!(driver, nvmlDeviceGetMemoryInfo(gpu)).unwrap();
+        let busy = get!(driver, nvmlDeviceGetUtilizationRates(gpu)).unwrap();
+        let energy = get!(driver, nvmlDeviceGetTotalEnergyConsumption(gpu)).unwrap();
+        (memory.used, busy.gpu, energy)
+    };
+    let (used, ..) = shown();
+    let mut child = std::process::Command::new("sleep")
+        .arg("600")
+        .spawn()
+        .unwrap();
+    driver
+        .node
+        .run_workload(WorkloadSpec {
+            memory_mib: 4096,
+            load: Load::compute(100),
+            pid: Some(child.id()),
+            ..WorkloadSpec::default()
+        })
+        .unwrap();
+    let (with, busy, energy) = shown();
+    assert_eq!((with - used, busy), (4096 << 20, 100));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (after, idle, later) = shown();
+    assert_eq!((after, idle), (used, 0));
+    assert!(later >= energy, "{later} {energy}");
+    assert!(driver.node.state().unwrap().workloads.is_empty());
+}

@@ -1,10 +1,10 @@
-//! What is refused: modes, stale handles, whole-GPU queries on partitioned GPUs, permissions.
+//! What is refused: modes, stale handles, whole-GPU queries on partitioned GPUs.
 
 use nvml_wrapper_sys::bindings::*;
 use rstest::rstest;
-use sim_nvml::{Code, admin::WorkloadSpec, model::Load, presets::NodeSpec};
+use sim_nvml::{Code, admin::WorkloadSpec, model::Load};
 
-use crate::driver::{Driver, code, get, version};
+use crate::driver::{Driver, code, get, text, version};
 
 fn modes(driver: &Driver, gpu: nvmlDevice_t) -> Result<(u32, u32), Code> {
     let (mut current, mut pending) = (7, 7);
@@ -152,6 +152,61 @@ fn handles_go_stale_and_never_crash() {
         Err(Code::INVALID_ARGUMENT)
     );
     assert_eq!(get!(driver, nvmlDeviceGetMinorNumber(driver.gpu(1))), Ok(1));
+}
+
+/// The header: the handle of a destroyed instance is invalid, and only creating it again gives a valid one.
+#[test]
+fn the_handle_of_a_destroyed_instance_is_not_that_of_its_successor() {
+    let driver = Driver::with("h100-sxm5-80gb", 1);
+    let gpu = driver.partitioned(0);
+    let compute = |instance| {
+        let compute = get!(driver, nvmlGpuInstanceCreateComputeInstance(instance, 0)).unwrap();
+        let device = get!(driver, nvmlDeviceGetMigDeviceHandleByIndex(gpu, 0)).unwrap();
+        (compute, device)
+    };
+    let uuid = |device| text!(driver, nvmlDeviceGetUUID(device));
+    let stale = |compute, device| {
+        assert_eq!(
+            get!(driver, nvmlComputeInstanceGetInfo_v2(compute)).err(),
+            Some(Code::INVALID_ARGUMENT)
+        );
+        assert_eq!(uuid(device), Err(Code::INVALID_ARGUMENT));
+    };
+    let instance = get!(driver, nvmlDeviceCreateGpuInstance(gpu, 19)).unwrap();
+    let (first, first_device) = compute(instance);
+    let name = uuid(first_device).unwrap();
+    assert_eq!(
+        code!(driver, nvmlComputeInstanceDestroy(first)),
+        Code::SUCCESS
+    );
+    let (second, second_device) = compute(instance);
+    stale(first, first_device);
+    assert_eq!(
+        uuid(second_device).unwrap(),
+        name,
+        "same geometry, same UUID"
+    );
+    assert_eq!(
+        code!(driver, nvmlComputeInstanceDestroy(second)),
+        Code::SUCCESS
+    );
+    assert_eq!(
+        code!(driver, nvmlGpuInstanceDestroy(instance)),
+        Code::SUCCESS
+    );
+    let successor = get!(driver, nvmlDeviceCreateGpuInstance(gpu, 20)).unwrap();
+    assert_eq!(
+        get!(driver, nvmlGpuInstanceGetInfo(successor)).unwrap().id,
+        13
+    );
+    assert_eq!(
+        get!(driver, nvmlGpuInstanceGetInfo(instance)).err(),
+        Some(Code::INVALID_ARGUMENT)
+    );
+    let (_, third_device) = compute(successor);
+    stale(first, first_device);
+    stale(second, second_device);
+    assert_eq!(uuid(third_device).unwrap(), name);
 }
 
 #[test]
@@ -316,41 +371,19 @@ fn settings_stay_until_the_driver_goes() {
 }
 
 #[test]
-fn where_permissions_are_enforced_only_root_changes_anything() {
-    let mut spec = NodeSpec::uniform("h100-sxm5-80gb", 1).unwrap();
-    let personality = sim_nvml::model::Personality {
-        enforce_permissions: true,
-        ..Default::default()
-    };
-    spec.personality = Some(personality);
-    let driver = Driver::of(&spec);
-    let root = rustix::process::geteuid().is_root();
-    let refused = if root {
-        Code::SUCCESS
-    } else {
-        Code::NO_PERMISSION
-    };
-    assert_eq!(
-        code!(driver, nvmlDeviceSetPersistenceMode(driver.gpu(0), 1)),
-        refused
-    );
-    driver
-        .node
-        .store()
-        .update(|node| node.gpus[0].mig.current = true)
-        .unwrap();
-    let memory = get!(driver, nvmlDeviceGetMemoryInfo(driver.gpu(0)));
-    assert_eq!(
-        memory.err().unwrap_or(Code::SUCCESS),
-        refused,
-        "sums over all instances"
-    );
-}
-
-#[test]
 fn a_drained_gpu_can_be_removed_and_found_again() {
     let driver = Driver::with("h100-sxm5-80gb", 2);
-    let mut pci = get!(driver, nvmlDeviceGetPciInfo_v3(driver.gpu(0))).unwrap();
+    let gpu = driver.gpu(0);
+    let mut pci = get!(driver, nvmlDeviceGetPciInfo_v3(gpu)).unwrap();
+    // The header: persistence mode counts as a use of the GPU.
+    assert_eq!(
+        code!(driver, nvmlDeviceRemoveGpu_v2(&mut pci, 0, 0)),
+        Code::IN_USE
+    );
+    assert_eq!(
+        code!(driver, nvmlDeviceSetPersistenceMode(gpu, 0)),
+        Code::SUCCESS
+    );
     let pid = busy(&driver);
     assert_eq!(
         code!(driver, nvmlDeviceModifyDrainState(&mut pci, 1)),
@@ -362,6 +395,11 @@ fn a_drained_gpu_can_be_removed_and_found_again() {
         Code::IN_USE
     );
     driver.node.stop_workload(pid).unwrap();
+    get!(
+        driver,
+        nvmlDeviceCreateGpuInstance(driver.partitioned(0), 19)
+    )
+    .unwrap();
     assert_eq!(
         code!(driver, nvmlDeviceRemoveGpu_v2(&mut pci, 0, 0)),
         Code::SUCCESS
@@ -378,4 +416,12 @@ fn a_drained_gpu_can_be_removed_and_found_again() {
     );
     assert_eq!(get!(driver, nvmlDeviceGetCount_v2()), Ok(2));
     assert_eq!(get!(driver, nvmlDeviceQueryDrainState(&mut pci)), Ok(0));
+    // The driver begins with it afresh: without instances, and a mode that lives in the driver is gone.
+    assert_eq!(modes(&driver, driver.gpu(0)), Ok((0, 0)));
+    assert!(
+        driver.node.state().unwrap().gpus[0]
+            .mig
+            .instances
+            .is_empty()
+    );
 }

@@ -114,13 +114,14 @@ impl Node {
         }
         let id = lowest_free(found.compute.iter().map(|compute| compute.id));
         let index = lowest_free(state.mig_devices().map(|(_, compute)| compute.index));
+        let state = self.gpu_mut(gpu)?;
         let created = ComputeInstance {
             id,
             profile: profile_id,
             placement: chosen,
             index,
+            created: state.mig.count_creation(),
         };
-        let state = self.gpu_mut(gpu)?;
         if let Some(found) = state
             .mig
             .instances

@@ -54,6 +54,21 @@ fn automatic_placement_gives_the_captured_ids(
     assert_eq!(given, ids);
 }
 
+/// A mode that takes a reset needs a GPU that can be reset; one that takes none does not.
+#[rstest]
+#[case("a100-sxm4-40gb", Code::RESET_REQUIRED, (false, true))]
+#[case("h100-sxm5-80gb", Code::SUCCESS, (true, true))]
+fn a_gpu_that_refuses_resets(
+    #[case] board: &str,
+    #[case] status: Code,
+    #[case] modes: (bool, bool),
+) {
+    let mut node = NodeSpec::uniform(board, 1).unwrap().build(0).unwrap();
+    node.gpus[0].health.reset_refused = true;
+    assert_eq!(node.set_mig_mode(0, true, CALLER, 0), Ok(status));
+    assert_eq!((node.gpus[0].mig.current, node.gpus[0].mig.pending), modes);
+}
+
 #[test]
 fn a_2g_that_would_split_the_3g_range_leaves_no_room() {
     let mut node = partitionable("h100-sxm5-80gb");

@@ -2,7 +2,8 @@
 //!
 //! A collection begins when the interval is over, and at once when the driver reports an event. Values that need two
 //! readings get their second one soon after the first. When the driver is gone the page says so and holds no GPU's values;
-//! attempts to reach it go on, with the pauses of [`Session`].
+//! attempts to reach it go on, with the pauses of [`Session`]. While the MIG layout of this node is changed, the session is
+//! [suspended](Session::give_way) and the page stays.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -66,6 +67,8 @@ pub(crate) struct Collector {
 pub(crate) struct Collection {
     pub(crate) readings: Readings,
     half: bool,
+    /// The GPUs were let go, so that another process can change them: nothing was read.
+    let_go: bool,
 }
 
 impl Collector {
@@ -105,16 +108,22 @@ impl Collector {
         loop {
             let begun = Instant::now();
             let collection = self.collect(begun)?;
-            // A page is about as long as the one before.
-            let mut text = String::with_capacity(length + 1024);
-            page::render(&self.plan.counters, &collection.readings, &mut text);
-            length = text.len();
-            let has_gpus = !collection.readings.entities.is_empty();
-            pages.send_replace(Page {
-                text: Bytes::from(text),
-                has_gpus,
-            });
-            let pause = if !collection.readings.driver_up {
+            // While the GPUs are changed, the page of before goes on to say what they were, and when.
+            if !collection.let_go || length == 0 {
+                // A page is about as long as the one before.
+                let mut text = String::with_capacity(length + 1024);
+                page::render(&self.plan.counters, &collection.readings, &mut text);
+                length = text.len();
+                let has_gpus = !collection.readings.entities.is_empty();
+                pages.send_replace(Page {
+                    text: Bytes::from(text),
+                    has_gpus,
+                });
+            }
+            let pause = if collection.let_go {
+                // Its end wakes.
+                self.interval
+            } else if !collection.readings.driver_up {
                 self.session.next_attempt().min(self.interval)
             } else if collection.half {
                 self.interval.min(SECOND_READING)
@@ -142,6 +151,14 @@ impl Collector {
             took: Duration::ZERO,
         };
         let mut half = false;
+        let let_go = matches!(answer, Err(nvml::Error::Closed));
+        if let_go {
+            return Ok(Collection {
+                readings,
+                half,
+                let_go,
+            });
+        }
         match answer {
             Ok(gpus) => {
                 self.note_driver(Ok(()));
@@ -180,7 +197,11 @@ impl Collector {
         self.note_failures(&readings.failures);
         self.name_holders(&mut readings);
         readings.took = begun.elapsed();
-        Ok(Collection { readings, half })
+        Ok(Collection {
+            readings,
+            half,
+            let_go,
+        })
     }
 
     fn read(

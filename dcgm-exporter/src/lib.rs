@@ -11,7 +11,8 @@
 //! - Label values are escaped; a family has one `HELP` and one `TYPE` line; pages have the content type of text format 0.0.4.
 //! - A GPU that fails costs its own series, not the page; `lathe_exporter_gpu_failed` says which call failed. Its last XID
 //!   error stays on the page, since that still holds and often says why.
-//! - A changed MIG layout shows without a restart, and so does a driver that comes, goes, or comes back.
+//! - A changed MIG layout shows without a restart, and so does a driver that comes, goes, or comes back. Nothing has to stop
+//!   the exporter for the change: it lets go of the GPUs, and the page stays as it was.
 //! - Profiling families come from NVML's GPM, so they exist on Hopper and later only.
 //! - The NVLink rate is absent, not 0, until there are two readings.
 //! - An XID error of a whole GPU is shown on each of its instances that has none of its own.
@@ -160,6 +161,12 @@ impl Exporter {
         let (pages, page) = watch::channel(Page::default());
         let (ended, end) = oneshot::channel();
         let plan = read::Plan::new(config.counters, config.style);
+        let look = wake.clone();
+        // The collector may have ended.
+        let told = move || look.send(Wake::Event).unwrap_or(());
+        let _give_way = session
+            .give_way(told)
+            .inspect_err(|error| tracing::warn!(%error, "MIG changes may find the GPUs in use"));
         let collector = Collector::new(
             session,
             plan,

@@ -526,6 +526,33 @@ async fn health_may_require_gpus() {
     running.stop().await;
 }
 
+/// The engine's journal is there while it changes GPUs, which nobody may hold then.
+#[tokio::test]
+async fn the_page_stays_while_the_gpus_are_let_go_for_a_change() {
+    let running = start_without_clock(NodeSpec::uniform("a100-sxm4-40gb", 2).unwrap()).await;
+    let before = running
+        .page_with(|page| samples(page, "DCGM_FI_DEV_GPU_TEMP").len() == 2)
+        .await;
+    let folder = running.node.root().join("var/lib/lathe/mig");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("journal"), "x").unwrap();
+    let begun = Instant::now();
+    while !running.node.state().unwrap().clients.is_empty() {
+        assert!(begun.elapsed() < PATIENCE, "it holds the GPUs");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let meanwhile = running.page().await;
+    let temperatures = |page: &str| samples(page, "DCGM_FI_DEV_GPU_TEMP").len();
+    assert_eq!(temperatures(&meanwhile), 2, "{meanwhile}");
+    assert!(meanwhile.contains("lathe_exporter_driver_up 1"));
+    std::fs::remove_file(folder.join("journal")).unwrap();
+    let time = |page: &str| samples(page, "lathe_exporter_collect_timestamp_seconds")[0].to_owned();
+    running
+        .page_with(|page| time(page) != time(&before) && temperatures(page) == 2)
+        .await;
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn a_late_driver_is_noticed() {
     let (folder, node) = node(&NodeSpec::uniform("t4-16gb", 1).unwrap());

@@ -6,6 +6,7 @@
 //!   the DaemonSet does not take the labels off the node.
 //! - A GPU that cannot be read costs its own share of the labels, not the program.
 //! - It looks at once when the driver reports a changed MIG layout, and notices a driver that comes late or again.
+//! - It lets go of the GPUs while the MIG layout is changed, which nobody may hold then.
 //! - While the driver is gone after it had been there, the file stays as it was: the GPUs are still in the machine.
 
 pub mod config;

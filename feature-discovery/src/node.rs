@@ -48,6 +48,8 @@ pub(crate) fn find(root: &Path, driver: &Driver, machine_type_file: &Path) -> Re
                 found.node.gpus.push(labels::Gpu { pci_class, ..gpu });
             }
             Ok(_) => {}
+            // Gone in the middle: what was read before is no node.
+            Err(error) if error.is_driver_gone() => return Err(error),
             Err(error) => found.failed.push(error),
         }
     }

@@ -90,12 +90,18 @@ impl Drop for StopOnDrop {
 fn repeat(
     root: &Path,
     config: &Config,
-    session: &Session,
+    session: &Arc<Session>,
     wake: &Sender<Wake>,
     wakes: &Receiver<Wake>,
 ) -> Result<(), Error> {
     let mut service = Service::new(root, config);
     let mut pause = RETRY.0;
+    let look = wake.clone();
+    // The loop may have ended.
+    let told = move || look.send(Wake::Event).unwrap_or(());
+    let _give_way = session
+        .give_way(told)
+        .inspect_err(|error| tracing::warn!("MIG changes may find the GPUs in use: {error}"));
     loop {
         // Asked once for all of this: a driver that comes or goes meanwhile must be missed by none of it.
         let driver = session.driver();
@@ -120,6 +126,8 @@ fn repeat(
                     Interval::Infinite => None,
                 }
             }
+            // Let go of while the layout is changed: what the file says holds until that is over, and then somebody wakes.
+            Err(Error::Driver(nvml::Error::Closed)) => None,
             // At the start only: whoever starts us knows better than we do whether to wait.
             Err(error @ Error::Driver(_)) if config.fail_on_init_error && !service.seen_driver => {
                 return Err(error);
@@ -168,7 +176,11 @@ impl<'a> Service<'a> {
                 self.seen_driver = true;
                 discovery
             }
-            Err(error) if self.config.fail_on_init_error || self.seen_driver => {
+            Err(error)
+                if self.config.fail_on_init_error
+                    || self.seen_driver
+                    || matches!(error, nvml::Error::Closed) =>
+            {
                 return Err(error.into());
             }
             Err(error) => {

@@ -309,6 +309,30 @@ async fn labels_stay_while_the_driver_is_gone() {
     running.stop().await;
 }
 
+/// The engine's journal is there while it changes GPUs, which nobody may hold then.
+#[tokio::test]
+async fn the_gpus_are_let_go_while_their_layout_is_changed() {
+    let node = create(NodeSpec::uniform("a100-sxm4-40gb", 1).unwrap());
+    let folder = node.1.root().join("var/lib/lathe/mig");
+    let journal = folder.join("journal");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(&journal, "x").unwrap();
+    // Also by one that starts meanwhile, and for which no driver would be an error.
+    let running = Running::start(node, config(MigStrategy::Mixed));
+    for _ in 0..2 {
+        let begun = Instant::now();
+        while !running.node.state().unwrap().clients.is_empty() {
+            assert!(begun.elapsed() < PATIENCE, "it holds the GPUs");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        fs::remove_file(&journal).unwrap();
+        running.file_with("nvidia.com/gpu.count=1").await;
+        fs::write(&journal, "x").unwrap();
+    }
+    assert!(!running.task.is_finished());
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn no_driver_at_the_start_is_an_error() {
     let (folder, node) = create(NodeSpec::uniform("t4-16gb", 1).unwrap());

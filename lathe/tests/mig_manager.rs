@@ -12,6 +12,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use sim_kubernetes::{Options, Server};
 use sim_nvml::admin::SimulatedNode;
+use sim_nvml::model::Personality;
 use sim_nvml::model::latency::{Class, Latency};
 use sim_nvml::presets::NodeSpec;
 
@@ -28,8 +29,11 @@ struct Rig {
 
 impl Rig {
     async fn new() -> Self {
+        Self::of(NodeSpec::uniform("h100-sxm5-80gb", 2).unwrap()).await
+    }
+
+    async fn of(spec: NodeSpec) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let spec = NodeSpec::uniform("h100-sxm5-80gb", 2).unwrap();
         let node = SimulatedNode::create(&folder.path().join("root"), &spec).unwrap();
         let server = Server::start(Options::default()).await.unwrap();
         server
@@ -48,10 +52,21 @@ impl Rig {
     }
 
     fn start(&self) -> Process {
+        let kubeconfig = self.kubeconfig();
+        let kubeconfig = kubeconfig.to_str().unwrap();
+        self.part(&[
+            "mig-manager",
+            "--node-name",
+            NAME,
+            "--kubeconfig",
+            kubeconfig,
+        ])
+    }
+
+    fn part(&self, arguments: &[&str]) -> Process {
         let child = Command::new(env!("CARGO_BIN_EXE_lathe"))
-            .args(["mig-manager", "--node-name", NAME])
+            .args(arguments)
             .args([Path::new("--root"), self.node.root()])
-            .args([Path::new("--kubeconfig"), &self.kubeconfig()])
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
@@ -162,6 +177,38 @@ async fn killed_in_the_middle_it_is_finished_by_the_next() {
     assert_eq!(rig.instances(), [7, 7]);
     process.ask_to_end();
     assert!(process.ended().await.success());
+}
+
+/// On a driver for which every process that has its library open holds the GPUs, which is what real ones do before a reset.
+#[tokio::test]
+async fn parts_that_only_look_let_go_of_the_gpus_meanwhile() {
+    let rig = Rig::of(NodeSpec {
+        personality: Some(Personality {
+            clients_hold: true,
+            ..Personality::default()
+        }),
+        ..NodeSpec::uniform("a100-sxm4-40gb", 2).unwrap()
+    })
+    .await;
+    let _exporter = rig.part(&[
+        "dcgm-exporter",
+        "--address=127.0.0.1:0",
+        "--collect-interval=200",
+    ]);
+    let _discovery = rig.part(&["feature-discovery"]);
+    let _manager = rig.start();
+    let clients = |rig: &Rig| rig.node.state().unwrap().clients.len();
+    rig.until(|rig| clients(rig) == 3).await;
+    for (config, instances) in [("all-3g.20gb", [2, 2]), ("all-disabled", [0, 0])] {
+        rig.label(config).await;
+        // At once, by waiting: a second try would come after the label said `failed`.
+        rig.until(|rig| {
+            assert_ne!(rig.state(), "failed", "{config}");
+            rig.state() == "success" && rig.instances() == instances
+        })
+        .await;
+        rig.until(|rig| clients(rig) == 3).await;
+    }
 }
 
 #[tokio::test]

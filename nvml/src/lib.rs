@@ -3,7 +3,7 @@
 //! No other crate names an NVML symbol, and none can tell a real driver from a simulated one: what differs is the library
 //! that lies under the node root.
 //!
-//! * [`Driver`] finds and opens the library; [`Session`] opens it late and again.
+//! * [`Driver`] finds and opens the library; [`Session`] opens it late and again, and lets go of it for others.
 //! * [`Gpu::run`] makes a batch of calls on one GPU's own thread; [`Driver::for_each_gpu`] does so on all at once.
 //!   No caller waits without a bound: a call that hangs makes its own GPU fail fast ([`Error::Hung`]) and no other.
 //! * [`Driver::snapshot`] tells what the node has; a GPU that fails, fails alone.
@@ -46,6 +46,7 @@ mod event;
 mod fabric;
 mod field;
 mod gate;
+mod give_way;
 mod gpm;
 mod handle;
 mod heap;
@@ -75,6 +76,7 @@ pub use error::{Error, GpuRef, Optional};
 pub use event::{Event, EventKind, EventMask};
 pub use fabric::{Fabric, FabricState};
 pub use field::{ALL_LINKS, Field, FieldValue};
+pub use give_way::GiveWay;
 pub use gpm::{GpmMetric, GpmSample};
 pub use handle::Gpu;
 pub use heap::share_heap;

@@ -6,6 +6,7 @@
 
 mod compute_mode;
 mod events;
+mod give_way;
 mod library;
 mod lifecycle;
 mod mig;

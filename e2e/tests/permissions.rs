@@ -1,6 +1,7 @@
 //! What the accounts of parts may do, tried with their own tokens: their own node, and nothing else.
 
 use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
@@ -9,7 +10,7 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use sim_nvml::model::latency::Latency;
 
-use crate::support::cluster::cluster;
+use crate::support::cluster::{LIMIT, cluster};
 use crate::support::host::host;
 use crate::support::install::{Installed, with_device_plugin, with_lathe};
 use crate::support::tools::kubectl;
@@ -50,12 +51,10 @@ fn forbidden<T: std::fmt::Debug>(answer: Result<T, kube::Error>) -> String {
 async fn forbidden_in_time<T: std::fmt::Debug>(
     attempt: impl AsyncFn() -> Result<T, kube::Error>,
 ) -> String {
+    let began = Instant::now();
     let mut said = attempt().await;
-    for _ in 0..100 {
-        if said.is_err() {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    while said.is_ok() && began.elapsed() < LIMIT {
+        tokio::time::sleep(Duration::from_millis(100)).await;
         said = attempt().await;
     }
     forbidden(said)

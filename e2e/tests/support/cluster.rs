@@ -11,7 +11,7 @@ use kube::{Client, Config};
 use tokio::sync::RwLock;
 
 /// Nothing a test waits for takes longer, unless it hangs.
-pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 
 /// Held shared by tests that need the cluster as it is, and alone by those that restart a part of it.
 static CALM: RwLock<()> = RwLock::const_new(());

@@ -193,7 +193,7 @@ impl Installed {
                 &self.namespace,
                 "--values=-",
                 "--wait",
-                "--timeout=60s",
+                "--timeout=240s",
             ],
             &values.to_string(),
         )
@@ -208,7 +208,7 @@ impl Installed {
             &self.namespace,
             "--ignore-not-found",
             "--wait",
-            "--timeout=60s",
+            "--timeout=240s",
         ];
         let output = outcome("helm", &arguments, "").await;
         assert!(

@@ -260,7 +260,7 @@ fn start(cluster: &Cluster, began: Instant) -> anyhow::Result<()> {
     wait(
         cluster,
         "the API server answers",
-        Duration::from_secs(60),
+        Duration::from_secs(120),
         || {
             answers(cluster, &["get", "--raw=/readyz"], |text| {
                 text.trim() == "ok"
@@ -276,14 +276,14 @@ fn start(cluster: &Cluster, began: Instant) -> anyhow::Result<()> {
     wait(
         cluster,
         "the node is ready",
-        Duration::from_secs(90),
+        Duration::from_secs(180),
         || answers(cluster, &["get", "nodes", ready], |text| text == "True"),
     )?;
     stage("node is ready");
     wait(
         cluster,
         "the default service account is there",
-        Duration::from_secs(30),
+        Duration::from_secs(60),
         || {
             answers(
                 cluster,
@@ -367,7 +367,7 @@ fn restart(cluster: &Cluster, name: &str, kill: bool, pause: Duration) -> anyhow
     wait(
         cluster,
         "the API server answers",
-        Duration::from_secs(60),
+        Duration::from_secs(120),
         || {
             answers(cluster, &["get", "--raw=/readyz"], |text| {
                 text.trim() == "ok"

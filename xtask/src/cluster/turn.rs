@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 
 /// What `up` may take at most, and some more.
-const PATIENCE: Duration = Duration::from_secs(200);
+const PATIENCE: Duration = Duration::from_secs(400);
 
 /// Held while a chore starts or ends processes. An abstract socket: it leaves no file, and its name is free again however
 /// its holder ends.
@@ -53,6 +53,7 @@ mod tests {
         assert!(take_within(&id, Duration::ZERO).is_err());
         assert!(take_within(&format!("{id}-other"), Duration::ZERO).is_ok());
         drop(held);
-        assert!(take_within(&id, Duration::ZERO).is_ok());
+        // A program that another test starts has this process' sockets for a moment, until it becomes itself.
+        assert!(take_within(&id, Duration::from_secs(60)).is_ok());
     }
 }

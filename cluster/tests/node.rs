@@ -114,7 +114,7 @@ async fn a_watch_that_has_held_is_taken_up_where_it_ended() {
     let server = server().await;
     let (_node, mut seen, _) = watched(&server).await;
     let nodes = nodes(&server).await;
-    tokio::time::sleep(Duration::from_secs(11)).await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
     server.faults().break_watches();
     label(&nodes, "new").await;
     until(&mut seen, |observed| labelled(observed, "new")).await;
@@ -452,6 +452,12 @@ async fn a_condition_is_written_beside_those_of_others() {
         (&json!("True"), &json!("Because"), &json!("of this"))
     );
     assert_eq!(own["lastTransitionTime"], "2026-01-02T03:04:05Z");
+    let found = node.condition("Broken").await.unwrap();
+    assert_eq!(
+        found.map(|(found, then)| (found.holds, found.message, then)),
+        Some((Some(true), "of this".to_owned(), since))
+    );
+    assert_eq!(node.condition("Whole").await.unwrap(), None);
 }
 
 #[tokio::test]

@@ -22,6 +22,33 @@ pub struct Condition {
 }
 
 impl Node {
+    /// The Node's condition of a type as the API server has it now, and since when `holds` has its value. `None` when it has none.
+    /// Transient failures are retried for up to a minute.
+    ///
+    /// # Errors
+    /// [`Error::Request`] (404 when the node is gone, 403 without the right to get it) or [`Error::TimedOut`].
+    pub async fn condition(&self, kind: &str) -> Result<Option<(Condition, Timestamp)>, Error> {
+        let (api, name) = (&self.shared.api, self.name());
+        let node = request::retried(&format!("get node {name}"), || api.get(name)).await?;
+        let conditions = node.status.and_then(|status| status.conditions);
+        let mut conditions = conditions.into_iter().flatten();
+        let found = conditions.find(|condition| condition.type_ == kind);
+        Ok(found.map(|found| {
+            let condition = Condition {
+                kind: found.type_,
+                holds: match found.status.as_str() {
+                    "True" => Some(true),
+                    "False" => Some(false),
+                    _ => None,
+                },
+                reason: found.reason.unwrap_or_default(),
+                message: found.message.unwrap_or_default(),
+            };
+            let since = found.last_transition_time.map(|Time(since)| since);
+            (condition, since.unwrap_or_else(Timestamp::now))
+        }))
+    }
+
     /// Writes a condition, by one patch of the Node's status that touches no other condition. `since` is when `holds` took its
     /// value. Transient failures are retried for up to a minute.
     ///

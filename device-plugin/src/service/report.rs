@@ -1,7 +1,6 @@
 //! What the service says to people: in its log, as Events of its Node, and as a condition of it.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::events::{Event, Recorder, Severity};
@@ -140,30 +139,37 @@ impl Reporter {
     }
 }
 
-/// Writes each condition, the newest if several came meanwhile. A Node that is made anew gets it again.
+/// What a Node has of our condition, as far as is known.
+struct Written {
+    /// Of which Node: one that is made anew has another.
+    uid: String,
+    /// The condition, and since when it holds or not.
+    last: Option<(Condition, Timestamp)>,
+}
+
+/// Writes each condition, the newest if several came meanwhile. A Node that is made anew gets it again; one that has it already,
+/// from a former life of this plugin, does not.
 async fn write_condition(node: Node, mut wanted: watch::Receiver<Option<Condition>>) {
     let mut seen = node.subscribe();
-    let mut written: Option<(Arc<str>, Condition)> = None;
-    let mut since = None;
+    let mut written = None;
+    let mut changed = None;
     loop {
         let mut again = false;
         let condition = wanted.borrow_and_update().clone();
         let uid = seen
             .borrow_and_update()
             .state()
-            .map(|state| Arc::from(state.uid.as_str()));
-        if let (Some(condition), Some(uid)) = (condition, uid)
-            && written.as_ref() != Some(&(Arc::clone(&uid), condition.clone()))
+            .map(|state| state.uid.clone());
+        if let Some(condition) = &condition
+            && changed.is_none_or(|(holds, _)| holds != condition.holds)
         {
-            let held = written.as_ref().map(|(_, condition)| condition.holds);
-            if held != Some(condition.holds) {
-                since = None;
-            }
-            let since = *since.get_or_insert_with(Timestamp::now);
-            match node.set_condition(&condition, since).await {
-                Ok(()) => written = Some((uid, condition)),
+            changed = Some((condition.holds, Timestamp::now()));
+        }
+        if let (Some(condition), Some(uid), Some((_, since))) = (condition, uid, changed) {
+            match write(&node, uid, condition, since, &mut written).await {
+                Ok(()) => {}
                 Err(error) if error.status() == Some(403) => {
-                    tracing::warn!(%error, "the node gets no condition: allow patch on nodes/status, or turn it off");
+                    tracing::warn!(%error, "the node gets no condition: allow get on nodes and patch on nodes/status, or turn it off");
                     return;
                 }
                 Err(error) => {
@@ -178,4 +184,29 @@ async fn write_condition(node: Node, mut wanted: watch::Receiver<Option<Conditio
             changed = seen.changed() => if changed.is_err() { return },
         }
     }
+}
+
+/// Writes a condition that holds or not `since` then, unless the Node has it so.
+async fn write(
+    node: &Node,
+    uid: String,
+    condition: Condition,
+    since: Timestamp,
+    written: &mut Option<Written>,
+) -> Result<(), cluster::Error> {
+    let last = match written.take() {
+        Some(written) if written.uid == uid => written.last,
+        _ => node.condition(&condition.kind).await?,
+    };
+    let is_new = last.as_ref().is_none_or(|(last, _)| *last != condition);
+    let since = match &last {
+        Some((last, since)) if last.holds == condition.holds => *since,
+        _ => since,
+    };
+    let last = written.insert(Written { uid, last });
+    if is_new {
+        node.set_condition(&condition, since).await?;
+        last.last = Some((condition, since));
+    }
+    Ok(())
 }

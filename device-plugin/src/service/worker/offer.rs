@@ -36,7 +36,8 @@ impl Worker {
                 None
             }
         };
-        if !self.without_gpus {
+        // Before the driver has answered, what a former life of ours wrote says more.
+        if !self.without_gpus && *self.inventory.driver() != Driver::Unknown {
             self.show_condition();
         }
         // Before both are known, nothing can be offered; later, what was known goes on.

@@ -95,9 +95,10 @@ impl Run<'_> {
         }
         // GPUs that this request speaks of go straight to its goal; their way back is to what the killed apply found.
         let entries = left.map(|l| l.head.gpus).unwrap_or_default();
-        let (own, others): (Vec<Entry>, Vec<Entry>) = entries
-            .into_iter()
-            .partition(|e| plan.gpus.iter().any(|g| g.id.uuid == e.uuid));
+        let (own, others): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(|e| {
+            let mut planned = plan.gpus.iter().filter(|g| g.verdict.plan().is_some());
+            planned.any(|g| g.id.uuid == e.uuid)
+        });
         let recovered = recover(self.options, &node, others, self.progress)?;
 
         let changes = |g: &&PlannedGpu| {
@@ -286,6 +287,12 @@ impl Run<'_> {
         };
         let back = entries.iter().filter(is_touched);
         let back = back.map(|e| (&*e.uuid, Goal::Layout(e.before.clone())));
+        // A driver that was away, or did not come up after a reset, has to be opened again before anything can go back.
+        if self.driver.is_gone()
+            && let Err(error) = self.driver.reopen()
+        {
+            tracing::warn!(%error, "the driver does not open");
+        }
         let round = self.round(journal, Purpose::Undo, false, Limit::none());
         let failed = round
             .run(&tasks(change.node, back))

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use mig_manager::engine::{Engine, Event};
+use mig_manager::engine::{Engine, Event, OnFailure, Options};
 use rstest::rstest;
 use sim_nvml::Code;
 use sim_nvml::model::faults::{Effect, Fault};
@@ -307,6 +307,30 @@ fn lost_gpu_stays_in_the_journal_until_it_is_back() {
     assert!(plan.is_noop());
     assert_eq!(plan.interrupted, None);
     // A reboot brings it back, without MIG.
+    node.sim.reboot().unwrap();
+    elsewhere(&node);
+    assert_eq!(node.layouts()[0], "on 9@0/3 9@4/3");
+    assert_eq!(node.journal(), None);
+}
+
+/// Also when this run speaks of the GPU, and goes on without it.
+#[test]
+fn lost_gpu_stays_in_the_journal_when_the_others_are_changed_all_the_same() {
+    let node = Node::of("h100-sxm5-80gb", 2);
+    node.apply(&only_first_gpu(&all("1g.10gb: 2"))).unwrap();
+    assert!(killed(&node, &only_first_gpu(&all("3g.40gb: 2")), 5));
+    let engine = node.engine_with(Options {
+        on_failure: OnFailure::Keep,
+        ..node.options()
+    });
+    // It was seen before it was lost: then it is known by its UUID.
+    engine.plan(&request(&all("7g.80gb: 1"))).unwrap();
+    node.sim.lose(0).unwrap();
+    let error = engine
+        .apply(&request(&all("7g.80gb: 1")), &|_| {})
+        .unwrap_err();
+    assert!(error.to_string().starts_with("GPU 0: "), "{error}");
+    assert_eq!(node.layouts()[1], "on 0@0/7");
     node.sim.reboot().unwrap();
     elsewhere(&node);
     assert_eq!(node.layouts()[0], "on 9@0/3 9@4/3");

@@ -114,6 +114,24 @@ fn refused_reset_is_undone_and_said() {
     assert_eq!(node.layouts(), ["off", "off"]);
 }
 
+#[test]
+fn a_driver_that_does_not_come_up_after_a_reset_gets_another_chance() {
+    let node = passed_through(2);
+    let engine = node.engine();
+    node.sim
+        .inject(Fault {
+            times: Some(1),
+            ..Fault::new("nvmlInit_v2", Effect::Fail(Code::UNKNOWN))
+        })
+        .unwrap();
+    let error = engine
+        .apply(&request(&all("1g.5gb: 7")), &|_| {})
+        .unwrap_err();
+    assert!(error.to_string().contains("nvmlInit_v2"), "{error}");
+    assert_eq!(error.exit_code(), 7, "{error}");
+    assert_eq!(node.layouts(), ["off", "off"]);
+}
+
 /// In both directions and whether or not a reset is part of the way.
 #[rstest]
 fn mode_that_stays_pending_needs_a_reset(

@@ -152,6 +152,21 @@ fn a_function_that_does_not_exist_is_refused(#[case] name: &str, #[case] advice:
     ok(&root, &["inject", "call", "nvmlInit_v2*", "--delay", "1ms"]);
 }
 
+/// A call that succeeds without having written its answer would hand the caller whatever was in memory.
+#[test]
+fn success_is_no_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("node");
+    ok(&root, &["create", "--preset", "a30x4"]);
+    for code in ["0", "success"] {
+        let arguments = ["inject", "call", "nvmlDeviceGetName", "--fail", code];
+        let (status, out, error) = sim(&root, &arguments);
+        assert_eq!((status, out.as_str()), (1, ""));
+        assert!(error.contains("SUCCESS is no failure"), "{error}");
+    }
+    assert_eq!(shown(&root)["faults"].as_array().unwrap().len(), 0);
+}
+
 #[test]
 fn the_nodes_nvidia_smi_lists_and_resets() {
     let folder = tempfile::tempdir().unwrap();

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::Context;
 use configuration::nearest::nearest;
 use sim_nvml::{
+    Code,
     admin::SimulatedNode,
     functions,
     model::{
@@ -55,6 +56,8 @@ pub(super) fn inject(node: &SimulatedNode, fault: &Fault) -> anyhow::Result<()> 
 
 fn calls(node: &SimulatedNode, args: &CallArgs) -> anyhow::Result<u64> {
     let effect = match (args.fail, args.hang, args.delay) {
+        // The caller would take what the call never wrote for its answer.
+        (Some(Code::SUCCESS), _, _) => anyhow::bail!("SUCCESS is no failure: name another code"),
         (Some(code), _, _) => Effect::Fail(code),
         (_, true, _) => Effect::Hang,
         (_, _, Some(delay)) => {

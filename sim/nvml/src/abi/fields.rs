@@ -100,7 +100,7 @@ impl Sources<'_> {
                 .memory_temperature
                 .map(Value::Uint)
                 .ok_or(Code::NOT_SUPPORTED),
-            83 => Ok(Value::Ulonglong(self.meters.energy_uj / 1000)),
+            83 | 191 => Ok(Value::Ulonglong(self.meters.energy_uj / 1000)),
             94 => Ok(Value::Uint(self.meters.pcie_replays as u32)),
             // Rollovers of the replay counter, then errors of the link by kind: none is modelled, none happened.
             95 | 169 | 173..=183 => Ok(Value::Uint(0)),

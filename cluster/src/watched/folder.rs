@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_secs(10);
 pub struct WatchedFolder {
     path: PathBuf,
     /// Something happened that [`WatchedFolder::settled`] did not report yet.
-    stirred: bool,
+    stirred: Option<Stirred>,
     source: Source,
 }
 
@@ -34,6 +34,29 @@ enum Source {
         _watcher: RecommendedWatcher,
     },
     Look(Interval),
+}
+
+/// When what happened is reported. It is kept between calls: who waits for other things as well calls again whenever one of
+/// those happens, and that may be more often than it takes to settle.
+#[derive(Clone, Copy, Debug)]
+struct Stirred {
+    quiet: Instant,
+    end: Instant,
+}
+
+impl Stirred {
+    fn now() -> Self {
+        let now = Instant::now();
+        Self {
+            quiet: now + SETTLE,
+            end: now + LONGEST_SETTLE,
+        }
+    }
+
+    fn again(self) -> Self {
+        let quiet = (Instant::now() + SETTLE).min(self.end);
+        Self { quiet, ..self }
+    }
 }
 
 /// What happened since the watch began.
@@ -57,7 +80,7 @@ impl WatchedFolder {
         });
         Self {
             path: path.to_owned(),
-            stirred: false,
+            stirred: None,
             source,
         }
     }
@@ -66,20 +89,19 @@ impl WatchedFolder {
     pub async fn settled(&mut self) {
         match &mut self.source {
             Source::Watch { happened, .. } => {
-                if !self.stirred && happened.changed().await.is_err() {
+                if self.stirred.is_none() && happened.changed().await.is_err() {
                     self.again();
                     return;
                 }
-                self.stirred = true;
-                let end = Instant::now() + LONGEST_SETTLE;
-                loop {
-                    let quiet = (Instant::now() + SETTLE).min(end);
-                    match timeout_at(quiet, happened.changed()).await {
-                        Ok(Ok(())) if Instant::now() < end => {}
-                        _ => break,
+                let mut stirred = *self.stirred.get_or_insert_with(Stirred::now);
+                while let Ok(Ok(())) = timeout_at(stirred.quiet, happened.changed()).await {
+                    if Instant::now() >= stirred.end {
+                        break;
                     }
+                    stirred = stirred.again();
+                    self.stirred = Some(stirred);
                 }
-                self.stirred = false;
+                self.stirred = None;
                 if happened.borrow_and_update().is_over {
                     self.again();
                 }
@@ -173,6 +195,15 @@ mod tests {
         assert!(timeout(SETTLE / 4, folder.settled()).await.is_err());
         timeout(BOUND, folder.settled()).await.unwrap();
         assert!(timeout(SETTLE * 2, folder.settled()).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn who_calls_again_all_the_time_is_told_all_the_same() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut folder = WatchedFolder::new(scratch.path());
+        fs::write(scratch.path().join("x"), "x").unwrap();
+        let called = async { while timeout(SETTLE / 4, folder.settled()).await.is_err() {} };
+        timeout(BOUND, called).await.unwrap();
     }
 
     #[tokio::test]

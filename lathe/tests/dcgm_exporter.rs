@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use sim_nvml::admin::SimulatedNode;
-use sim_nvml::model::{Effect, Fault};
+use sim_nvml::model::{Effect, Fault, Personality};
 use sim_nvml::presets::NodeSpec;
 use tempfile::TempDir;
 
@@ -351,4 +351,32 @@ fn what_is_wrong_is_said(#[case] flags: &[&str], #[case] message: &str) {
         .clone();
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains(message), "{error}");
+}
+
+/// On a driver for which every process that has its library open holds the GPUs, which is what real ones do before a reset.
+#[test]
+fn a_change_by_hand_finds_the_gpus_free() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = NodeSpec {
+        personality: Some(Personality {
+            clients_hold: true,
+            ..Personality::default()
+        }),
+        ..NodeSpec::uniform("a100-sxm4-40gb", 1).unwrap()
+    };
+    let node = SimulatedNode::create(folder.path(), &spec).unwrap();
+    let exporter = Exporter::start(&mut command(folder.path()));
+    assert!(exporter.page().contains("DCGM_FI_DEV_GPU_TEMP{"));
+    let mig = |arguments: &[&str]| {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin!("lathe"));
+        let command = command.arg("mig").args(arguments);
+        let output = command.env("LATHE_ROOT", folder.path()).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        output.stdout
+    };
+    let config = folder.path().join("config.yaml");
+    std::fs::write(&config, mig(&["generate-config"])).unwrap();
+    mig(&["apply", "-f", config.to_str().unwrap(), "-c", "all-3g.20gb"]);
+    assert_eq!(node.state().unwrap().gpus[0].mig.instances.len(), 2);
 }

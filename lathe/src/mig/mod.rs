@@ -9,6 +9,7 @@ mod outcome;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use mig_manager::checkpoint::Checkpoint;
 use mig_manager::config::Config;
@@ -98,6 +99,9 @@ fn restore(root: &Path, args: &RestoreArgs) -> Result<Outcome, Failure> {
     })
 }
 
+/// Long enough for the parts that hold the GPUs only to look at them, and that let go when they see a change begin.
+const IN_USE_WAIT: Duration = Duration::from_secs(5);
+
 /// Options of a command that changes the node. As in mig-parted, hooks see the command's flags as environment variables.
 fn change_options<const N: usize>(
     root: &Path,
@@ -106,6 +110,7 @@ fn change_options<const N: usize>(
 ) -> Result<Options, Failure> {
     let mut options = Options::at(root);
     options.on_failure = args.on_failure.into();
+    options.in_use_wait = IN_USE_WAIT;
     options.lock_wait = args.lock_wait;
     options.change_limit = args.timeout;
     if let Some(folder) = &args.state_dir {

@@ -125,9 +125,14 @@ impl Worker {
     }
 
     fn inventory_changed(&mut self) {
-        self.inventory = self.sources.inventory.borrow_and_update().clone();
+        let now = self.sources.inventory.borrow_and_update().clone();
+        let former = std::mem::replace(&mut self.inventory, now);
         let up = matches!(self.inventory.driver(), Driver::Present { .. });
         self.shared.metrics.driver_up(up);
+        if up && self.inventory.driver() != former.driver() {
+            // A driver that was installed anew may have other files under the same version.
+            self.preparer.look_again();
+        }
         let never =
             matches!(self.inventory.driver(), Driver::Gone { .. }) && self.driver_version.is_none();
         let without_gpus = never && !bus::has_gpu(&self.config.root);

@@ -30,6 +30,33 @@ async fn a_spec_that_somebody_spoils_is_made_again(#[case] spoil: impl Fn(&std::
     assert_eq!(rig.held(), [("gpu".to_owned(), (2, 0))].into());
 }
 
+/// A driver that was installed anew has the same version, and perhaps more in it.
+#[tokio::test]
+async fn a_driver_installed_anew_is_looked_through_again() {
+    let setup = Setup::new().file("flags: {plugin: {deviceListStrategy: cdi-cri}}");
+    let rig = setup.start().await;
+    rig.until("gpu 2").await;
+    rig.until_so("the driver can be unloaded", |rig| {
+        rig.node.unload_driver().is_ok()
+    })
+    .await;
+    let version = rig.node.state().unwrap().driver.version.clone();
+    let name = format!("libnvidia-vksc-core.so.{version}");
+    let file = rig.node.root().join("usr/lib/x86_64-linux-gnu").join(&name);
+    assert!(!file.exists());
+    fs::write(file, "").unwrap();
+    rig.node.load_driver().unwrap();
+    let path = rig
+        .config
+        .cdi_folder
+        .join("k8s.device-plugin.nvidia.com-gpu.json");
+    rig.until_so("the spec has it", |_| {
+        fs::read_to_string(&path).is_ok_and(|spec| spec.contains(&name))
+    })
+    .await;
+    rig.until("gpu 2").await;
+}
+
 /// With the driver opened anew, its list is shorter and the others have other indices: the one that is gone keeps none of them.
 #[tokio::test]
 async fn by_index_a_gpu_off_the_bus_costs_one_gpu() {

@@ -19,6 +19,7 @@ mod relapse;
 mod rule;
 mod schedule;
 mod state;
+mod unknown;
 mod xids;
 
 pub use cause::Cause;

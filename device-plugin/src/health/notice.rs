@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::cause::Cause;
+use super::fault::Fault;
 use super::rule::Until;
 
 /// Reason of the Event when something becomes unhealthy.
@@ -17,6 +18,11 @@ pub const EVENT_ACTION: &str = "WatchHealth";
 pub enum Subject {
     /// All GPUs: their driver.
     Driver,
+    /// A GPU that has never described itself.
+    Unknown {
+        /// Its place in the driver's list.
+        index: u32,
+    },
     /// A GPU, or an instance on it.
     Gpu {
         /// `GPU-…`.
@@ -32,6 +38,7 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Driver => f.write_str("all GPUs"),
+            Self::Unknown { index } => write!(f, "GPU {index} (unknown)"),
             Self::Gpu {
                 uuid,
                 index,
@@ -65,6 +72,35 @@ pub struct Notice {
 }
 
 impl Notice {
+    pub(super) fn new(subject: Subject, fault: &Fault, over: bool, text: String) -> Self {
+        Self {
+            subject,
+            cause: fault.cause,
+            over,
+            until: fault.until.clone(),
+            count: fault.count,
+            text,
+        }
+    }
+
+    /// That a fault begins: what it is on, what it is, and what brings the device back.
+    pub(super) fn begun(subject: Subject, fault: &Fault) -> Self {
+        let text = match &fault.detail {
+            Some(detail) => format!("{subject}: {}: {detail}; {}", fault.cause, fault.until),
+            None => format!("{subject}: {}; {}", fault.cause, fault.until),
+        };
+        Self::new(subject, fault, false, text)
+    }
+
+    /// That a fault is over, and how that came.
+    pub(super) fn over(subject: Subject, fault: &Fault, how: &str) -> Self {
+        let text = match fault.count {
+            1 => format!("{subject}: {}: {how}", fault.cause),
+            count => format!("{subject}: {}, {count} times: {how}", fault.cause),
+        };
+        Self::new(subject, fault, true, text)
+    }
+
     /// Reason of the Event.
     pub fn reason(&self) -> &'static str {
         if self.over {

@@ -331,31 +331,10 @@ impl One {
     }
 
     fn begun(&self, fault: &Fault) -> Notice {
-        let subject = self.subject(fault.instance);
-        let text = match &fault.detail {
-            Some(detail) => format!("{subject}: {}: {detail}; {}", fault.cause, fault.until),
-            None => format!("{subject}: {}; {}", fault.cause, fault.until),
-        };
-        notice(subject, fault, false, text)
+        Notice::begun(self.subject(fault.instance), fault)
     }
 
     fn over(&self, fault: &Fault, how: &str) -> Notice {
-        let subject = self.subject(fault.instance);
-        let text = match fault.count {
-            1 => format!("{subject}: {}: {how}", fault.cause),
-            count => format!("{subject}: {}, {count} times: {how}", fault.cause),
-        };
-        notice(subject, fault, true, text)
-    }
-}
-
-fn notice(subject: Subject, fault: &Fault, over: bool, text: String) -> Notice {
-    Notice {
-        subject,
-        cause: fault.cause,
-        over,
-        until: fault.until.clone(),
-        count: fault.count,
-        text,
+        Notice::over(self.subject(fault.instance), fault, how)
     }
 }

@@ -21,6 +21,7 @@ use super::place::hits;
 use super::policy::Policy;
 use super::readings::Readings;
 use super::rule::{Rule, Until};
+use super::unknown::Unknown;
 use crate::hardware::{Driver, Inventory};
 use crate::resources::Device;
 
@@ -106,6 +107,7 @@ pub struct Health {
     gone: BTreeMap<String, Vec<Fault>>,
     /// Events of GPUs that are not known yet.
     early: Early,
+    unknown: Unknown,
 }
 
 impl Health {
@@ -117,6 +119,7 @@ impl Health {
             gpus: BTreeMap::new(),
             gone: BTreeMap::new(),
             early: Early::default(),
+            unknown: Unknown::default(),
         }
     }
 
@@ -133,6 +136,7 @@ impl Health {
             for gpu in self.gpus.values_mut() {
                 gpu.policy_changed(&self.policy, now, &mut notices);
             }
+            self.unknown.policy_changed(&self.policy, &mut notices);
         }
         notices
     }
@@ -201,6 +205,8 @@ impl Health {
             }
             None => true,
         });
+        let policy = &self.policy;
+        self.unknown.observe(inventory, policy, now, notices);
         self.driver(inventory.driver(), now, notices);
     }
 
@@ -213,12 +219,11 @@ impl Health {
                 let mut fault = Fault::new(Cause::Driver, None, until, now);
                 fault.detail = Some(reason.clone());
                 let text = format!("{}: {}: {reason}", Subject::Driver, fault.cause);
-                notices.push(of_driver(&fault, false, text));
+                notices.push(Notice::new(Subject::Driver, &fault, false, text));
                 self.driver = Some(fault);
             }
             (Driver::Present { .. }, Some(fault)) => {
-                let text = format!("{}: {}: over", Subject::Driver, fault.cause);
-                notices.push(of_driver(fault, true, text));
+                notices.push(Notice::over(Subject::Driver, fault, "over"));
                 self.driver = None;
             }
             _ => {}
@@ -267,7 +272,7 @@ impl Health {
         gpus.filter_map(|(uuid, gpu)| gpu.due(&self.policy).map(|when| (uuid.as_str(), when)))
     }
 
-    /// All faults that there are now: the driver's, then those of the GPUs by index.
+    /// All faults that there are now: the driver's, those of GPUs that are not known, and those of the others by index.
     pub fn standing(&self) -> Vec<Standing> {
         let standing = |subject, fault: &Fault| Standing {
             subject,
@@ -284,6 +289,11 @@ impl Health {
             .flat_map(|gpu| gpu.faults.iter().map(move |fault| (gpu, fault)));
         driver
             .map(|fault| standing(Subject::Driver, fault))
+            .chain(
+                self.unknown
+                    .faults()
+                    .map(|(gpu, fault)| standing(gpu, fault)),
+            )
             .chain(own.map(|(gpu, fault)| standing(gpu.subject(fault.instance), fault)))
             .collect()
     }
@@ -299,16 +309,5 @@ fn meant<'a>(gpus: &'a mut BTreeMap<String, One>, gpu: &GpuRef) -> Option<&'a mu
     match &gpu.uuid {
         Some(uuid) => gpus.get_mut(&**uuid),
         None => gpus.values_mut().find(|one| one.is_at(gpu.index)),
-    }
-}
-
-fn of_driver(fault: &Fault, over: bool, text: String) -> Notice {
-    Notice {
-        subject: Subject::Driver,
-        cause: fault.cause,
-        over,
-        until: fault.until.clone(),
-        count: fault.count,
-        text,
     }
 }

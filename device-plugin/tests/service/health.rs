@@ -138,6 +138,28 @@ async fn a_gpu_that_is_lost_in_silence() {
     rig.until("gpu 2").await;
 }
 
+/// It was lost before the plugin started: the others are offered, and people hear of it.
+#[tokio::test]
+async fn a_gpu_that_was_lost_from_the_start() {
+    let mut rig = Setup::new().node(json!({})).prepare().await;
+    rig.node.lose(1).unwrap();
+    rig.start_kubelet();
+    rig.start_plugin().await.unwrap();
+    rig.until("gpu 1").await;
+    rig.until_so("the condition", |rig| {
+        let message = condition(rig)["message"].clone();
+        message.as_str().is_some_and(|text| text.contains("GPU 1"))
+    })
+    .await;
+    assert_eq!(condition(&rig)["status"], "True");
+    rig.until_so("an Event", |rig| says(rig, "Warning GPUUnhealthy GPU 1"))
+        .await;
+    rig.node.reset(1).unwrap();
+    rig.until("gpu 2").await;
+    rig.until_so("the condition", |rig| condition(rig)["status"] == "False")
+        .await;
+}
+
 /// Case 10: all shares of the GPU.
 #[tokio::test]
 async fn all_shares_of_a_faulty_gpu() {

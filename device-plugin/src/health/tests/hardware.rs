@@ -338,3 +338,30 @@ fn after_dropped_events_all_gpus_are_looked_at() {
     bench.at(10).event(A, None, &EventKind::Dropped(3));
     assert_eq!(bench.looks(), [A, B]);
 }
+
+/// Nobody knows what it would offer: but that it is there and lost is told.
+#[test]
+fn a_gpu_that_was_lost_before_it_was_known_is_told_of() {
+    let mut bench = Bench::built_in();
+    assert_eq!(bench.fails(3, Code::GPU_IS_LOST), ["+GPU at 3: lost x1"]);
+    assert_eq!(bench.fails(3, Code::GPU_IS_LOST), [""; 0]);
+    assert_eq!(bench.healthy(), [true; 4]);
+    let condition = bench.health.condition();
+    assert_eq!(condition.status, Status::True);
+    assert_eq!(
+        condition.message,
+        "GPU 3 (unknown): the GPU does not answer"
+    );
+    let policy = |text: &str| Policy::parse("policy", text.as_bytes()).unwrap();
+    let never = policy("{version: v1, conditions: {lost: {unhealthy: never}}}");
+    let told = bench.health.set_policy(never, bench.now);
+    assert_eq!(told.len(), 1);
+    assert_eq!(bench.health.condition().status, Status::False);
+    bench.health.set_policy(Policy::default(), bench.now);
+    bench.fails(3, Code::GPU_IS_LOST);
+    assert_eq!(
+        bench.at(60).answers(gpu("GPU-c", 3, &[])),
+        ["-GPU at 3: lost x1"]
+    );
+    assert_eq!(bench.health.condition().status, Status::False);
+}

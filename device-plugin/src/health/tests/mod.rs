@@ -130,6 +130,7 @@ impl Bench {
         let short = |notice: Notice| {
             let subject = match notice.subject {
                 Subject::Driver => "all".to_owned(),
+                Subject::Unknown { index } => format!("GPU at {index}"),
                 Subject::Gpu { uuid, instance, .. } => match instance {
                     None => uuid,
                     Some((gpu, compute)) => format!("{uuid} {gpu}/{compute}"),

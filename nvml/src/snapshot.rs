@@ -177,15 +177,15 @@ impl Device<'_> {
         Ok(GpuInfo {
             index: self.gpu_ref().index,
             uuid: self.uuid().to_owned(),
-            serial: self.serial().optional()?,
+            serial: descriptive(self.serial())?,
             pci: self.pci()?,
             minor: self.minor().optional()?,
             name: self.name()?,
-            brand: self.brand().optional()?,
-            architecture: self.architecture().optional()?,
+            brand: descriptive(self.brand())?,
+            architecture: descriptive(self.architecture())?,
             compute_capability: self.compute_capability().optional()?,
-            addressing_mode: self.addressing_mode().optional()?,
-            fabric: self.fabric()?,
+            addressing_mode: descriptive(self.addressing_mode())?,
+            fabric: descriptive(self.fabric())?.flatten(),
             memory: self.memory().readable()?,
             mig,
             resetless_mig: mig.is_some() && self.mig_is_resetless()?,
@@ -194,5 +194,17 @@ impl Device<'_> {
             mig_devices: shape.devices,
             processes: self.processes().readable()?,
         })
+    }
+}
+
+/// A value that only describes a GPU, which can be used without it: a GPU whose InfoROM is damaged, say, has no serial number,
+/// and nothing else is wrong with it. That the GPU or the driver is gone, or busy, is no matter of this value.
+fn descriptive<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer.optional() {
+        Err(error) if error.code().is_some() && !error.is_transient() && !error.is_gpu_lost() => {
+            tracing::debug!(%error, "left out of the description");
+            Ok(None)
+        }
+        other => other,
     }
 }

@@ -238,3 +238,49 @@ fn a_gpu_is_found_by_its_uuid() {
     let error = driver.gpu(3).info().unwrap_err();
     assert_eq!(error.to_string(), "no GPU 3 on this node");
 }
+
+/// A call that only describes the GPU costs its own value; whoever wants to use the GPU does not need it.
+#[rstest]
+fn a_value_that_only_describes_a_gpu_costs_no_gpu(
+    #[values(
+        "nvmlDeviceGetSerial",
+        "nvmlDeviceGetBrand",
+        "nvmlDeviceGetArchitecture",
+        "nvmlDeviceGetAddressingMode",
+        "nvmlDeviceGetGpuFabricInfoV"
+    )]
+    call: &str,
+    #[values(
+        Code::UNKNOWN,
+        Code::CORRUPTED_INFOROM,
+        Code::GPU_IS_LOST,
+        Code::TIMEOUT
+    )]
+    code: Code,
+) {
+    // A machine with an NVLink switch, that there is a fabric.
+    let node = match call {
+        "nvmlDeviceGetGpuFabricInfoV" => Node::preset("dgx-h100"),
+        _ => Node::of("h100-sxm5-80gb", 1),
+    };
+    let driver = node.open();
+    let whole = driver.gpu(0).info().unwrap();
+    node.sim
+        .inject(Fault::new(call, Effect::Fail(sim_nvml::Code(code.0))))
+        .unwrap();
+    let told = driver.gpu(0).info();
+    if matches!(code, Code::GPU_IS_LOST | Code::TIMEOUT) {
+        assert_eq!(told.unwrap_err().code(), Some(code));
+        return;
+    }
+    let told = told.unwrap();
+    let missing = [
+        whole.serial.is_some() && told.serial.is_none(),
+        whole.brand.is_some() && told.brand.is_none(),
+        whole.architecture.is_some() && told.architecture.is_none(),
+        whole.addressing_mode.is_some() && told.addressing_mode.is_none(),
+        whole.fabric.is_some() && told.fabric.is_none(),
+    ];
+    assert_eq!(missing.iter().filter(|missing| **missing).count(), 1);
+    assert_eq!((told.layout, told.board), (whole.layout, whole.board));
+}

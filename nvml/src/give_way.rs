@@ -47,7 +47,7 @@ impl Drop for GiveWay {
 
 impl Session {
     /// [Suspends](Self::suspend) this session while the node's MIG engine changes GPUs, and resumes it afterwards. `told` is
-    /// called after each of the two.
+    /// called after each of the two. Not for a session that the engine works with: it would shut the engine out.
     ///
     /// # Errors
     /// [`Error::System`]: no thread, or no descriptor.

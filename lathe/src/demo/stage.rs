@@ -95,17 +95,26 @@ impl Stage {
         std::fs::write(&kubeconfig, server.kubeconfig()).context("writing the kubeconfig")?;
         let client = cluster::client("demo", Some(&kubeconfig)).await?;
 
-        let session = Arc::new(nvml::Session::new(&nvml::Options {
+        // One for each, as in processes of their own: those who only look let go of theirs while the manager changes GPUs.
+        let options = nvml::Options {
             root: root.clone(),
             ..nvml::Options::default()
-        })?);
+        };
+        let session = || nvml::Session::new(&options).map(Arc::new);
         let shutdown = CancellationToken::new();
         let (tell, steps) = unbounded_channel();
         let mut parts = JoinSet::new();
-        let metrics = start_exporter(&mut parts, &setting, &node_name, &session, &shutdown).await?;
-        start_discovery(&mut parts, &root, &session, &shutdown);
+        let metrics =
+            start_exporter(&mut parts, &setting, &node_name, session()?, &shutdown).await?;
+        start_discovery(&mut parts, &root, session()?, &shutdown);
         start_manager(
-            &mut parts, &node_name, &root, &session, &client, tell, &shutdown,
+            &mut parts,
+            &node_name,
+            &root,
+            session()?,
+            &client,
+            tell,
+            &shutdown,
         );
         let nodes = cluster::node::Node::watch(client.clone(), &node_name);
         parts.spawn(nfd::run(root, nodes, shutdown.clone()));
@@ -199,7 +208,7 @@ async fn start_exporter(
     parts: &mut Parts,
     setting: &Setting<'_>,
     node_name: &str,
-    session: &Arc<nvml::Session>,
+    session: Arc<nvml::Session>,
     shutdown: &CancellationToken,
 ) -> anyhow::Result<SocketAddr> {
     let exporter = dcgm_exporter::Exporter::bind(dcgm_exporter::Config {
@@ -216,7 +225,7 @@ async fn start_exporter(
     })
     .await?;
     let address = exporter.address()?;
-    let (session, shutdown) = (Arc::clone(session), shutdown.clone());
+    let shutdown = shutdown.clone();
     parts.spawn(async move { Ok(exporter.run(session, shutdown).await?) });
     Ok(address)
 }
@@ -224,7 +233,7 @@ async fn start_exporter(
 fn start_discovery(
     parts: &mut Parts,
     root: &Path,
-    session: &Arc<nvml::Session>,
+    session: Arc<nvml::Session>,
     shutdown: &CancellationToken,
 ) {
     let config = feature_discovery::Settings {
@@ -232,7 +241,7 @@ fn start_discovery(
         ..feature_discovery::Settings::default()
     }
     .finish();
-    let (root, session, shutdown) = (root.to_owned(), Arc::clone(session), shutdown.clone());
+    let (root, shutdown) = (root.to_owned(), shutdown.clone());
     parts.spawn(async move { Ok(feature_discovery::run(root, config, session, shutdown).await?) });
 }
 
@@ -240,7 +249,7 @@ fn start_manager(
     parts: &mut Parts,
     node_name: &str,
     root: &Path,
-    session: &Arc<nvml::Session>,
+    session: Arc<nvml::Session>,
     client: &kube::Client,
     tell: UnboundedSender<engine::Event>,
     shutdown: &CancellationToken,
@@ -250,12 +259,7 @@ fn start_manager(
         // The view may be over already.
         let _ = tell.send(event.clone());
     }));
-    let run = controller::run(
-        config,
-        Arc::clone(session),
-        client.clone(),
-        shutdown.clone(),
-    );
+    let run = controller::run(config, session, client.clone(), shutdown.clone());
     parts.spawn(async move {
         run.await;
         Ok(())

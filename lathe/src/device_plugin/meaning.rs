@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use configuration::plugin::{Flags, Imex, PluginFile, PluginFlags};
+use device_plugin::allocation;
 use device_plugin::health::Xids;
 use device_plugin::service::{Cluster, Config};
 
@@ -119,13 +120,10 @@ impl Args {
     }
 
     fn imex(&self) -> anyhow::Result<Imex> {
-        let channel0 = match self.imex_channel_ids.as_slice() {
-            [] => None,
-            [0] => Some(true),
-            other => bail!("--imex-channel-ids {other:?}: only channel 0 can be given, use 0"),
-        };
+        let channels = Some(&self.imex_channel_ids).filter(|channels| !channels.is_empty());
+        let channel0 = channels.map(|channels| allocation::Imex::channel0(channels));
         Ok(Imex {
-            channel0,
+            channel0: channel0.transpose()?,
             required: self.imex_required,
         })
     }

@@ -1,8 +1,8 @@
 //! The GPUs of a daemon in exclusive mode, and back.
 //!
 //! In exclusive mode one process computes on a GPU: the MPS server. It keeps programs that bypass MPS away from a GPU whose
-//! memory and threads are divided. The mode outlives this process, so a file says which GPUs have it from us; what somebody
-//! else set is not touched at the end.
+//! memory and threads are divided. The mode outlives this process, so a file says which GPUs a daemon had: those go back into
+//! the default mode, whoever set theirs before, and no others.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -110,7 +110,7 @@ async fn a_name_that_does_not_exist_changes_nothing() {
 /// Case 3: twice in 50 ms.
 #[tokio::test]
 async fn the_last_of_two_labels_counts() {
-    let configs = [("plain", ""), ("shared", SHARED)];
+    let configs = [("plain", ""), ("shared", SHARED), ("renamed", RENAMED)];
     let rig = Setup::new()
         .configs(&configs)
         .node(json!({ LABEL: "plain" }))
@@ -119,9 +119,8 @@ async fn the_last_of_two_labels_counts() {
     rig.until("gpu 2").await;
     rig.patch_labels(json!({ LABEL: "shared" })).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
-    rig.patch_labels(json!({ LABEL: "plain" })).await;
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    rig.until("gpu 2").await;
+    rig.patch_labels(json!({ LABEL: "renamed" })).await;
+    rig.until("gpu 0, gpu.shared 4").await;
 }
 
 #[tokio::test]

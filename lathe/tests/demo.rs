@@ -1,11 +1,33 @@
-//! `lathe demo` as people end it.
+//! `lathe demo`: its story, and how it ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rstest::rstest;
 use rustix::process::{Pid, Signal, kill_process};
+
+/// All parts at work together: a layout is applied, shows in labels and metrics, and goes again.
+#[test]
+fn the_story_comes_out_as_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = assert_cmd::Command::cargo_bin("lathe")
+        .unwrap()
+        .args(["demo", "--once", "--latency", "zero"])
+        .env("TMPDIR", folder.path())
+        .timeout(Duration::from_secs(240))
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, error) = (text(&told.stdout), text(&told.stderr));
+    assert!(told.status.success(), "{out}\n{error}");
+    assert!(
+        out.contains("metrics show the 32 instances") && out.contains("8 whole GPUs"),
+        "{out}"
+    );
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
 
 #[rstest]
 #[case::interrupted(Signal::INT)]

@@ -209,8 +209,7 @@ pub(crate) fn run(root: &Path, args: &ClusterArgs) -> anyhow::Result<Option<Exit
             let own = std::env::current_exe().context("looking for this program")?;
             let restart = |component: &str| {
                 format!(
-                    "{} cluster --name {} restart {component}",
-                    own.display(),
+                    r#""$LATHE_E2E_XTASK" cluster --name {} restart {component}"#,
                     cluster.name
                 )
             };

@@ -110,9 +110,14 @@ impl Notice {
         }
     }
 
+    /// Whether it is of trouble. A change of layout is none: somebody asked for it, and MIG manager's own Events tell of it.
+    pub fn is_trouble(&self) -> bool {
+        self.cause != Cause::Reshaping
+    }
+
     /// Whether somebody should look.
     pub fn is_warning(&self) -> bool {
-        !self.over && self.cause != Cause::Reshaping
+        !self.over && self.is_trouble()
     }
 }
 

@@ -86,20 +86,21 @@ impl One {
             Some(trouble) => {
                 // A look that is under way may still tell of better times.
                 self.answers = false;
-                let cause = match trouble.cause {
+                let detail = Some(trouble.text.clone());
+                let (cause, detail) = match trouble.cause {
                     // Told once for all GPUs.
                     hardware::Cause::DriverGone => return,
-                    hardware::Cause::Reshaping => Cause::Reshaping,
+                    // The cause says it all.
+                    hardware::Cause::Reshaping => (Cause::Reshaping, None),
                     // Only a reset, or a place on the bus taken anew, brings it back.
                     hardware::Cause::Lost | hardware::Cause::Absent => {
                         self.reset = Some(now);
-                        Cause::Lost
+                        (Cause::Lost, detail)
                     }
-                    _ => Cause::Lost,
+                    _ => (Cause::Lost, detail),
                 };
                 let already = |fault: &Fault| fault.cause == cause && fault.over.is_none();
                 if !self.faults.iter().any(already) {
-                    let detail = Some(trouble.text.clone());
                     self.raise(cause, None, detail, policy, now, notices);
                 }
             }

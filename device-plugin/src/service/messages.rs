@@ -12,6 +12,9 @@ use crate::health::{CONDITION, EVENT_ACTION, NodeCondition, Notice, Status};
 impl Reporter {
     /// The health of a GPU or MIG device changed.
     pub(super) fn health(&mut self, notice: Notice) {
+        if !notice.is_trouble() {
+            return tracing::info!("{notice}");
+        }
         let severity = if notice.is_warning() {
             Severity::Warning
         } else {

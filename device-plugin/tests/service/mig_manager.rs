@@ -26,7 +26,8 @@ async fn beside(rig: &Rig) -> impl Drop + use<> {
     shutdown.drop_guard()
 }
 
-/// A mode change needs a reset on Ampere, and none on Hopper; neither happens while the plugin has the GPUs open.
+/// A mode change needs a reset on Ampere, and none on Hopper; neither happens while the plugin has the GPUs open. That it lets go
+/// of them is told to nobody as a GPU's ill health.
 #[rstest]
 #[case::hopper("h100-sxm5-80gb", "mig-1g.10gb 4, mig-2g.20gb 2, mig-3g.40gb 2")]
 #[case::ampere("a100-sxm4-80gb", "mig-1g.10gb 4, mig-2g.20gb 2, mig-3g.40gb 2")]
@@ -59,4 +60,22 @@ async fn a_layout_by_label(#[case] board: &str, #[case] balanced: &str) {
     })
     .await
     .expect("the MIG manager succeeds");
+
+    // Events are written in their order: before that of real trouble, the change would have been told.
+    rig.until("gpu 2, mig-1g.10gb 0, mig-2g.20gb 0, mig-3g.40gb 0")
+        .await;
+    rig.listened_to().await;
+    rig.node.xid(1, 48, None).unwrap();
+    let of_health = || {
+        let mut events = rig.events();
+        events.retain(|event| event.contains(" GPUUnhealthy ") || event.contains(" GPUHealthy "));
+        events
+    };
+    rig.until_so("an Event of the XID", |_| !of_health().is_empty())
+        .await;
+    let told = of_health();
+    assert!(
+        told.iter().all(|event| event.contains("XID 48")),
+        "{told:#?}"
+    );
 }

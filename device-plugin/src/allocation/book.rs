@@ -20,8 +20,8 @@ use super::listed::{DRA_DRIVER, listed, place};
 use super::prefer::InUse;
 use crate::resources::{Device, Gpu, Resource};
 
-/// How long a call waits for a list. The kubelet answers from memory.
-const WAIT: Duration = Duration::from_millis(500);
+/// How long a call waits for a list, if nothing else is said. The kubelet answers from memory.
+pub const LIST_WAIT: Duration = Duration::from_millis(500);
 
 /// After a list that failed, calls do without one for so long.
 const REST: Duration = Duration::from_secs(10);
@@ -33,6 +33,7 @@ pub struct Book {
     holdings: Holdings,
     /// A DRA driver of the same GPUs has its files here.
     dra: PathBuf,
+    wait: Duration,
     node: Mutex<Node>,
 }
 
@@ -55,8 +56,16 @@ impl Book {
             ledger,
             holdings: Holdings::new(&paths.pod_resources(), Limits::default(), Pace::default())?,
             dra: paths.plugin(DRA_DRIVER),
+            wait: LIST_WAIT,
             node: Mutex::default(),
         })
+    }
+
+    /// The same, with another wait for the kubelet's list than [`LIST_WAIT`].
+    #[must_use]
+    pub fn with_wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
     }
 
     /// The node's GPUs are these, those that do not answer included.
@@ -152,13 +161,13 @@ impl Book {
         if lock(&self.node).failed.is_some_and(rests) {
             return false;
         }
-        let why = match tokio::time::timeout(WAIT, self.holdings.list()).await {
+        let why = match tokio::time::timeout(self.wait, self.holdings.list()).await {
             Ok(Ok(list)) => {
                 self.take(list);
                 return true;
             }
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {} ms", WAIT.as_millis()),
+            Err(_) => format!("no answer within {} ms", self.wait.as_millis()),
         };
         tracing::debug!(why, "devices are given without a list of pod resources");
         lock(&self.node).failed = Some(Instant::now());

@@ -12,7 +12,7 @@ use sim_kubelet::{PodResources, Pods, bounded};
 use tokio_util::sync::CancellationToken;
 
 use super::super::fixtures::{gpus, ids, resource};
-use super::{Book, wanted};
+use super::{Book, LIST_WAIT, wanted};
 use crate::DeviceId;
 use crate::resources::Device;
 
@@ -26,10 +26,17 @@ struct Node {
 
 /// A node with two GPUs of two MIG devices each.
 fn node() -> Node {
+    node_that_waits(Duration::from_secs(60))
+}
+
+/// The same, with a bound on the wait for the kubelet's lists.
+fn node_that_waits(wait: Duration) -> Node {
     let root = tempfile::tempdir().unwrap();
     let paths = Paths::below(root.path(), Path::new(Paths::DEFAULT));
     let ledger = Arc::default();
-    let book = Book::new(&paths, Arc::clone(&ledger)).unwrap();
+    let book = Book::new(&paths, Arc::clone(&ledger))
+        .unwrap()
+        .with_wait(wait);
     book.know(&gpus("0 0:0 0:1 1 1:0 1:1"));
     Node {
         _root: root,
@@ -113,7 +120,7 @@ async fn without_a_kubelet_nobody_is_refused() {
 
 #[tokio::test]
 async fn a_kubelet_that_does_not_answer_is_waited_for_once() {
-    let node = node();
+    let node = node_that_waits(LIST_WAIT);
     let socket = node.paths.pod_resources();
     std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
     let _silent = tokio::net::UnixListener::bind(&socket).unwrap();

@@ -25,7 +25,7 @@ mod options;
 mod prefer;
 mod response;
 
-pub use book::Book;
+pub use book::{Book, LIST_WAIT};
 pub use check::{Refusal, Request, check};
 pub use options::{DeviceLists, Imex, Options, OptionsError};
 pub use prefer::{InUse, prefer};

@@ -1,6 +1,7 @@
 //! What the service is told at its start.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cdi::{Root, Roots};
 use cluster::named_config;
@@ -9,6 +10,7 @@ use configuration::plugin::{Flags, Imex};
 
 use super::prepare::{Places, device_root};
 use super::settings::{Settings, SettingsError};
+use crate::allocation::LIST_WAIT;
 use crate::health::{Policy, Xids};
 
 /// NVIDIA's program for CDI hooks, where its container toolkit is installed on the host.
@@ -35,6 +37,8 @@ pub struct Config {
     pub device_plugins: PathBuf,
     /// Where the kubelet's other files are.
     pub kubelet: kubelet::Paths,
+    /// How long a call of the kubelet waits for its list of what containers hold; without one nobody is refused.
+    pub list_wait: Duration,
     /// Where CDI specs are written.
     pub cdi_folder: PathBuf,
     /// CDI hooks that must not be used; `all` is all.
@@ -61,6 +65,7 @@ impl Config {
             xids: Xids::default(),
             device_plugins: kubelet.device_plugins(),
             kubelet,
+            list_wait: LIST_WAIT,
             cdi_folder: root.join("var/run/cdi"),
             disabled_hooks: Vec::new(),
             mps_root: PathBuf::from(crate::mps::paths::CONTAINER_ROOT),

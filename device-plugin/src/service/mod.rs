@@ -100,7 +100,7 @@ impl Service {
             folder: Folder::open(&config.device_plugins).await?,
             shared: Arc::new(Shared::new(
                 Metrics::new()?,
-                Book::new(&config.kubelet, Arc::default())?,
+                Book::new(&config.kubelet, Arc::default())?.with_wait(config.list_wait),
             )),
             config,
             session,

@@ -41,6 +41,7 @@ async fn shares_are_as_healthy_as_their_daemon() {
     .await;
 
     let resource = "gpu".parse().unwrap();
+    std::fs::create_dir_all(root.resource(&resource)).unwrap();
     let one = Started::publish(&root, &resource, &served(&[rig.uuid(0)])).unwrap();
     rig.until_so("a daemon of one GPU", |rig| rig.held() == held(4, 4))
         .await;

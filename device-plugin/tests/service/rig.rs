@@ -111,6 +111,7 @@ impl Setup {
             None => None,
         };
         let mut config = Config::new(node.root());
+        config.list_wait = BOUND;
         let file = folder.path().join("config.yaml");
         std::fs::write(&file, &self.file).unwrap();
         config.source = Source::File(file);

@@ -3,7 +3,7 @@
 //! Configuration, hardware and resources are read as the device plugin reads them, so that both speak of the same GPUs.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::metrics::page;
 use super::plan::{GpuFacts, Plan, plan};
 use super::runner::Place;
 use super::supervisor::{State, Supervisor, SupervisorError};
-use crate::hardware::{Driver, Hardware, Inventory};
+use crate::hardware::{Driver, Hardware, Inventory, bus};
 use crate::resources::{Warning, resources};
 use crate::service::{Choice, Config as PluginConfig, MIG_STATE, ServiceError, Settings};
 
@@ -128,7 +128,7 @@ impl Service {
             self.tell_trouble(&mut planned);
             let seen = inventory.borrow_and_update().clone();
             if let Some(settings) = self.choice.in_force().cloned()
-                && let Some(plan) = planned.plan(&settings, &seen)
+                && let Some(plan) = planned.plan(&settings, &seen, self.session.root())
             {
                 self.supervisor.apply(plan);
             }
@@ -234,10 +234,15 @@ struct Planned {
 }
 
 impl Planned {
-    /// The plan for a node, when it differs from the last one. Nothing is planned before the driver said which GPUs there are:
-    /// a plan without daemons would end those that run.
-    fn plan(&mut self, settings: &Settings, inventory: &Inventory) -> Option<&Plan> {
-        if self.plan.is_none() && !matches!(inventory.driver(), Driver::Present { .. }) {
+    /// The plan for the node at `root`, when it differs from the last one. Nothing is planned before it is known which GPUs there
+    /// are, from the driver or because the PCI bus has none: a plan without daemons would end those that run.
+    fn plan(&mut self, settings: &Settings, inventory: &Inventory, root: &Path) -> Option<&Plan> {
+        let is_known = match inventory.driver() {
+            Driver::Present { .. } => true,
+            Driver::Gone { .. } => !bus::has_gpu(root),
+            Driver::Unknown => false,
+        };
+        if self.plan.is_none() && !is_known {
             return None;
         }
         let rules = &settings.rules;

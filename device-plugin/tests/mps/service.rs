@@ -103,6 +103,24 @@ impl Running {
     }
 }
 
+/// A rollout goes on across nodes without GPUs.
+#[tokio::test]
+async fn a_node_without_gpus_is_ready() {
+    let node = Node::new();
+    node.sim.unload_driver().unwrap();
+    let bus = node.sim.root().join("sys/bus/pci/devices");
+    std::fs::rename(&bus, node.own_file("bus")).unwrap();
+    std::fs::create_dir(&bus).unwrap();
+    let running = Running::start(node, FOUR, None).await;
+    let ready = async {
+        while !running.get("/readyz").await.starts_with("HTTP/1.1 200") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(BOUND, ready).await.unwrap();
+    running.end().await;
+}
+
 #[tokio::test]
 async fn daemons_follow_the_configuration() {
     let running = Running::start(Node::new(), FOUR, None).await;

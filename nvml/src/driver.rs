@@ -9,7 +9,7 @@ use crate::context::{Context, Limits};
 use crate::device::Device;
 use crate::error::{Error, GpuRef};
 use crate::gate::{Alone, Gate};
-use crate::handle::Gpu;
+use crate::handle::{Gpu, on_each};
 use crate::identity::Versions;
 use crate::lane::{LOADING_STACK, Lane, STACK, Ticket, lock};
 use crate::library::{Library, symbol};
@@ -308,19 +308,7 @@ impl Driver {
         &self,
         work: impl Fn(&Device<'_>) -> Result<T, Error> + Send + Sync + 'static,
     ) -> Result<Vec<Result<T, Error>>, Error> {
-        let work = Arc::new(work);
-        let started: Vec<_> = self
-            .gpus()?
-            .iter()
-            .map(|gpu| {
-                let work = Arc::clone(&work);
-                gpu.start(move |device| work(device))
-            })
-            .collect();
-        Ok(started
-            .into_iter()
-            .map(|ticket| ticket.and_then(Ticket::wait).and_then(|answer| answer))
-            .collect())
+        Ok(on_each(&self.gpus()?, work))
     }
 
     pub(crate) fn lane(&self, index: u32) -> Result<Arc<Lane>, Error> {

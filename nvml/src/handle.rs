@@ -7,7 +7,7 @@ use crate::device::{Device, at_index};
 use crate::driver::{BETWEEN, Driver};
 use crate::error::{Error, GpuRef};
 use crate::identity::Pci;
-use crate::lane::Ticket;
+use crate::lane::{Lane, STACK, Ticket};
 
 /// One GPU. Cheap to clone, usable from any thread; the calls run on the GPU's own thread.
 ///
@@ -18,6 +18,8 @@ pub struct Gpu {
     driver: Driver,
     index: u32,
     pin: Arc<OnceLock<Arc<str>>>,
+    /// A thread that makes the calls instead of the GPU's own.
+    aside: Option<Arc<Lane>>,
 }
 
 impl Gpu {
@@ -26,6 +28,28 @@ impl Gpu {
             driver,
             index,
             pin: Arc::default(),
+            aside: None,
+        }
+    }
+
+    /// The same GPU, with a thread besides its own, which ends with this value and its clones: for questions that may be slow, or
+    /// hang, and that nothing else is to wait for.
+    pub(crate) fn aside(&self, thread: &str) -> Result<Self, Error> {
+        let gpu = GpuRef {
+            index: self.index,
+            uuid: self.pin.get().cloned(),
+        };
+        let lane = Lane::start(format!("{thread}{}", self.index), Some(gpu), STACK)?;
+        Ok(Self {
+            aside: Some(Arc::new(lane)),
+            ..self.clone()
+        })
+    }
+
+    fn lane(&self) -> Result<Arc<Lane>, Error> {
+        match &self.aside {
+            Some(lane) => Ok(Arc::clone(lane)),
+            None => self.driver.lane(self.index),
         }
     }
 
@@ -77,7 +101,7 @@ impl Gpu {
     /// [`Error::Hung`].
     pub fn check(&self) -> Result<(), Error> {
         let limit = self.driver.options().call_timeout;
-        self.driver.lane(self.index)?.check(limit)
+        self.lane()?.check(limit)
     }
 
     /// Which GPU this is and where it sits, as far as it was ever seen: for a GPU that answers no more.
@@ -103,7 +127,7 @@ impl Gpu {
         work: impl FnOnce(&Device<'_>) -> Result<T, Error> + Send + 'static,
         finish: impl FnOnce(Result<T, Error>) -> U + Send + 'static,
     ) -> Result<Ticket<U>, Error> {
-        let lane = self.driver.lane(self.index)?;
+        let lane = self.lane()?;
         let options = self.driver.options();
         let limits = options.limits();
         let root = options.root.clone();
@@ -147,4 +171,23 @@ impl Gpu {
             finish(batch())
         })
     }
+}
+
+/// Does the same on each of the GPUs at once, each on its thread, and waits for all.
+pub(crate) fn on_each<T: Send + 'static>(
+    gpus: &[Gpu],
+    work: impl Fn(&Device<'_>) -> Result<T, Error> + Send + Sync + 'static,
+) -> Vec<Result<T, Error>> {
+    let work = Arc::new(work);
+    let started: Vec<_> = gpus
+        .iter()
+        .map(|gpu| {
+            let work = Arc::clone(&work);
+            gpu.start(move |device| work(device))
+        })
+        .collect();
+    started
+        .into_iter()
+        .map(|ticket| ticket.and_then(Ticket::wait).and_then(|answer| answer))
+        .collect()
 }

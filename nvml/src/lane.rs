@@ -125,6 +125,12 @@ pub(crate) struct Lane {
     thread: ThreadId,
 }
 
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane").finish_non_exhaustive()
+    }
+}
+
 impl Lane {
     pub(crate) fn start(name: String, gpu: Option<GpuRef>, stack: usize) -> Result<Self, Error> {
         let (queue, jobs) = channel::<Job>();

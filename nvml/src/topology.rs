@@ -14,6 +14,7 @@ use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Optional};
 use crate::field::Field;
+use crate::handle::{Gpu, on_each};
 use crate::library::symbol;
 
 /// `NVML_NVLINK_MAX_LINKS` of the 13.3 header; drivers answer for those they know.
@@ -130,28 +131,30 @@ pub struct TopologyReport {
 }
 
 impl Driver {
-    /// Reads how near the GPUs are to each other. Takes as long as the driver needs, seconds on some boards; each question
-    /// is a job of its own, so that other uses of a GPU wait for one call at most.
+    /// Reads how near the GPUs are to each other. Takes as long as the driver needs, seconds on some boards, on threads of its
+    /// own: no other use of a GPU waits for it.
     ///
     /// # Errors
-    /// The driver is gone: then nothing is known.
+    /// The driver is gone, or the system gives no threads: then nothing is known.
     pub fn topology(&self) -> Result<TopologyReport, Error> {
         Reading::new(self)?.read()
     }
 }
 
 /// A reading under way.
-struct Reading<'a> {
-    driver: &'a Driver,
+struct Reading {
+    handles: Vec<Gpu>,
     /// UUID and bus id of the GPUs that answer, by index.
     gpus: BTreeMap<u32, (String, String)>,
     failed: BTreeMap<u32, Error>,
 }
 
-impl<'a> Reading<'a> {
-    fn new(driver: &'a Driver) -> Result<Self, Error> {
+impl Reading {
+    fn new(driver: &Driver) -> Result<Self, Error> {
+        let handles = driver.gpus()?;
+        let handles = handles.iter().map(|gpu| gpu.aside("nvml-links"));
         let mut reading = Self {
-            driver,
+            handles: handles.collect::<Result<_, _>>()?,
             gpus: BTreeMap::new(),
             failed: BTreeMap::new(),
         };
@@ -166,7 +169,7 @@ impl<'a> Reading<'a> {
         question: impl Fn(&Device<'_>) -> Result<T, Error> + Send + Sync + 'static,
     ) -> Result<BTreeMap<u32, T>, Error> {
         let mut answers = BTreeMap::new();
-        for (index, answer) in (0..).zip(self.driver.for_each_gpu(question)?) {
+        for (index, answer) in (0..).zip(on_each(&self.handles, question)) {
             match answer {
                 Ok(answer) => {
                     answers.insert(index, answer);

@@ -54,7 +54,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<()> {
 /// # Errors
 /// As [`run`].
 pub(crate) fn measure(lathe: &Path, numbers: &ExporterNumbers) -> anyhow::Result<()> {
-    let node = Node::create(lathe)?;
+    let node = Node::create(lathe, Layout::Sevenths)?;
     exporter(lathe, &node, numbers)?;
     feature_files(lathe, &node.root(), numbers.files)
 }

@@ -132,11 +132,11 @@ pub(crate) enum Layout {
     Whole,
 }
 
-/// A simulated DGX H100 whose GPUs are cut into seven instances; it ends with this value.
+/// A simulated DGX H100; it ends with this value.
 pub(crate) struct Node(Folder);
 
 impl Node {
-    pub(crate) fn create(lathe: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn create(lathe: &Path, layout: Layout) -> anyhow::Result<Self> {
         let folder = Folder::create()?;
         let node = Self(folder);
         call(
@@ -145,7 +145,7 @@ impl Node {
                 .arg(node.root()),
         )?;
         fs::write(node.layouts(), LAYOUT)?;
-        node.cut(lathe, Layout::Sevenths)?;
+        node.cut(lathe, layout)?;
         Ok(node)
     }
 
@@ -160,6 +160,17 @@ impl Node {
                 .args(["mig", "apply", "-c", name, "-f"])
                 .arg(self.layouts())
                 .env("LATHE_ROOT", self.root()),
+        )
+    }
+
+    /// Lets calls take longer by so many seconds; a trailing `*` of a function's name matches any rest.
+    pub(crate) fn delay(&self, lathe: &Path, function: &str, seconds: u32) -> anyhow::Result<()> {
+        call(
+            Command::new(lathe)
+                .args(["sim", "inject", "call", function])
+                .arg(format!("--delay={seconds}s"))
+                .arg("--root")
+                .arg(self.root()),
         )
     }
 

@@ -55,9 +55,12 @@ async fn distinct_refuses_what_cannot_be() {
     rig.kubelet().admit("b", "nvidia.com/gpu", 2).await.unwrap();
 }
 
-/// Case 5: 7 of 8 GPUs, and links that take three seconds each to ask.
+/// Case 5: 7 of 8 GPUs, and links that take three seconds each to ask, or never answer. Neither says that a GPU is ill.
+#[rstest]
+#[case::slow(Effect::Delay(3_000_000))]
+#[case::hanging(Effect::Hang)]
 #[tokio::test]
-async fn slow_links_make_no_call_slow() {
+async fn slow_links_make_no_call_slow(#[case] effect: Effect) {
     let mut rig = Setup::spec(NodeSpec::preset("dgx-h100").unwrap())
         .prepare()
         .await;
@@ -66,9 +69,7 @@ async fn slow_links_make_no_call_slow() {
         "nvmlDeviceGetTopology*",
         "nvmlDeviceGetP2PStatus",
     ] {
-        rig.node
-            .inject(Fault::new(symbol, Effect::Delay(3_000_000)))
-            .unwrap();
+        rig.node.inject(Fault::new(symbol, effect)).unwrap();
     }
     rig.start_kubelet();
     rig.start_plugin().await.unwrap();

@@ -67,6 +67,12 @@ fn a_gpu_that_hangs_costs_its_own_pairs() {
     let hang = fault("nvmlDeviceGetNvLinkState", Some(3), Effect::Hang);
     let hang = node.sim.inject(hang).unwrap();
     let report = driver.topology().unwrap();
+    let uuid = driver.gpu(3).run(|device| Ok(device.uuid().to_owned()));
+    assert_eq!(
+        uuid,
+        Ok(node.sim.state().unwrap().gpus[3].uuid.clone()),
+        "a link that hangs holds up no other use of its GPU"
+    );
     node.sim.clear(hang).unwrap();
     assert!(report.failed.get(&3).is_some_and(nvml::Error::is_hung));
     assert_eq!(

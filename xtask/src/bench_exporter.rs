@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
 
@@ -80,13 +80,16 @@ fn exporter(lathe: &Path, node: &Node, numbers: &ExporterNumbers) -> anyhow::Res
     let mut reader = BufReader::new(connection.try_clone()?);
     let mut body = Vec::new();
     let mut complete = |body: &mut Vec<u8>| -> anyhow::Result<()> {
-        let begun = Instant::now();
+        let (begun, now) = (Instant::now(), SystemTime::now());
+        let now = now.duration_since(UNIX_EPOCH)?.as_secs_f64();
         loop {
             scrape(&mut connection, &mut reader, body)?;
-            // Past the second reading, which brings the profiling families.
+            // Past the second reading, which brings the profiling families, and not the page of the layout before, which stays
+            // while the GPUs are cut.
             let page = String::from_utf8_lossy(body);
             let found = |family| samples(&page, family).count();
-            if found("DCGM_FI_DEV_FB_USED") == INSTANCES
+            if read_at(&page).is_some_and(|read| read > now)
+                && found("DCGM_FI_DEV_FB_USED") == INSTANCES
                 && found("DCGM_FI_PROF_GR_ENGINE_ACTIVE") == INSTANCES
             {
                 return Ok(());
@@ -119,6 +122,16 @@ fn exporter(lathe: &Path, node: &Node, numbers: &ExporterNumbers) -> anyhow::Res
     println!("exporter: page of {} bytes, {samples} samples", body.len());
     print_times("exporter: scrape", times);
     print_memory("exporter: after the scrapes", &process)
+}
+
+/// When the values of a page were read, in seconds of Unix time.
+fn read_at(page: &str) -> Option<f64> {
+    let mut lines = page.lines();
+    lines.find_map(|line| {
+        line.strip_prefix("lathe_exporter_collect_timestamp_seconds ")?
+            .parse()
+            .ok()
+    })
 }
 
 /// The samples of a family.

@@ -55,7 +55,7 @@ async fn distinct_refuses_what_cannot_be() {
     rig.kubelet().admit("b", "nvidia.com/gpu", 2).await.unwrap();
 }
 
-/// Case 5: 7 of 8 GPUs, and links that take three seconds each to ask, or never answer. Neither says that a GPU is ill.
+/// Case 5: 7 of 8 GPUs, and links that take three seconds each to ask, or never answer.
 #[rstest]
 #[case::slow(Effect::Delay(3_000_000))]
 #[case::hanging(Effect::Hang)]

@@ -72,7 +72,7 @@ async fn without_a_driver_capacity_is_withdrawn_and_comes_back() {
     rig.until("gpu 0+2").await;
     let (status, _) = rig.get("/readyz").await;
     assert_eq!(status, 503);
-    rig.node.load_driver().unwrap();
+    rig.load_anew("gpu 0+2").await;
     rig.until("gpu 2").await;
 }
 

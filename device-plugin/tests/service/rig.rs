@@ -303,6 +303,13 @@ impl Rig {
         }
     }
 
+    /// Loads the driver that was unloaded, once the plugin has seen it go: none can be loaded anew under a library that is
+    /// open, and the simulator only lets this test unload it because both are one process.
+    pub(crate) async fn load_anew(&self, withdrawn: &str) {
+        self.until(withdrawn).await;
+        self.node.load_driver().unwrap();
+    }
+
     /// Cuts the GPUs as the MIG manager would; `specs` are entries of its file.
     pub(crate) async fn cut(&self, specs: &str) {
         let root = self.node.root().to_owned();

@@ -45,7 +45,7 @@ async fn a_driver_installed_anew_is_looked_through_again() {
     let file = rig.node.root().join("usr/lib/x86_64-linux-gnu").join(&name);
     assert!(!file.exists());
     fs::write(file, "").unwrap();
-    rig.node.load_driver().unwrap();
+    rig.load_anew("gpu 0+2").await;
     let path = rig
         .config
         .cdi_folder
@@ -80,9 +80,7 @@ async fn by_index_a_gpu_off_the_bus_costs_one_gpu() {
         rig.node.unload_driver().is_ok()
     })
     .await;
-    // A driver cannot be loaded anew under a library that is open: whoever has it open sees it go.
-    rig.until("gpu 0+3").await;
-    rig.node.load_driver().unwrap();
+    rig.load_anew("gpu 0+3").await;
     rig.until_so("the second GPU is the first", |_| {
         node_of("0").is_some_and(|node| node == "/dev/nvidia1")
     })

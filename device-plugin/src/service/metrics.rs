@@ -1,6 +1,6 @@
 //! What the plugin measures of itself, for `/metrics`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use prometheus::core::Collector;
 use prometheus::{
@@ -12,22 +12,6 @@ use prometheus::{
 const BUCKETS: &[f64] = &[
     0.000_5, 0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 10.0,
 ];
-
-/// A call of the kubelet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
-    Allocate,
-    Prefer,
-}
-
-impl Call {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Allocate => "Allocate",
-            Self::Prefer => "GetPreferredAllocation",
-        }
-    }
-}
 
 /// All of it. Clones share the values.
 #[derive(Clone, Debug)]
@@ -158,15 +142,17 @@ impl Metrics {
         let _ = self.registered.remove_label_values(&[resource]);
     }
 
-    /// A call of the kubelet, begun at `since`, was answered.
-    pub(super) fn called(&self, call: Call, resource: &str, since: Instant, taken: bool) {
-        let result = if taken { "ok" } else { "refused" };
+    /// A call of the kubelet was answered.
+    pub(super) fn called(&self, call: &str, took: Duration, granted: bool) {
+        let result = if granted { "ok" } else { "refused" };
         self.calls
-            .with_label_values(&[call.name(), result])
-            .observe(seconds(since.elapsed()));
-        if call == Call::Allocate && taken {
-            self.allocations.with_label_values(&[resource]).inc();
-        }
+            .with_label_values(&[call, result])
+            .observe(seconds(took));
+    }
+
+    /// A container was given devices.
+    pub(super) fn allocated(&self, resource: &str) {
+        self.allocations.with_label_values(&[resource]).inc();
     }
 
     /// So many GPUs and MIG devices have each of these faults.

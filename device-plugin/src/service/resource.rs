@@ -1,7 +1,7 @@
 //! One resource as the kubelet calls it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use configuration::plugin::ResourceName;
 use kubelet::device_plugin::{
@@ -10,7 +10,6 @@ use kubelet::device_plugin::{
 };
 use tokio::sync::watch;
 
-use super::metrics::Call;
 use super::shared::Shared;
 use crate::allocation::{self, Refusal};
 use crate::mps;
@@ -82,7 +81,6 @@ impl Resource for Served {
         &self,
         request: ContainerPreferredAllocationRequest,
     ) -> Result<Vec<String>, Refusal> {
-        let since = Instant::now();
         let current = self.shared.current();
         // An empty answer lets the kubelet choose.
         let shown = current.resources.get(&self.name);
@@ -99,16 +97,16 @@ impl Resource for Served {
                     &request,
                 )
             });
-        let metrics = &self.shared.metrics;
-        metrics.called(Call::Prefer, self.name.as_str(), since, true);
         Ok(preferred.unwrap_or_default())
     }
 
     async fn allocate(&self, ids: Vec<String>) -> Result<ContainerAllocateResponse, Refusal> {
-        let since = Instant::now();
-        let answer = self.give(&ids).await;
-        let metrics = &self.shared.metrics;
-        metrics.called(Call::Allocate, self.name.as_str(), since, answer.is_ok());
-        answer
+        let response = self.give(&ids).await?;
+        self.shared.metrics.allocated(self.name.as_str());
+        Ok(response)
+    }
+
+    fn answered(&self, call: &'static str, took: Duration, granted: bool) {
+        self.shared.metrics.called(call, took, granted);
     }
 }

@@ -81,6 +81,9 @@ async fn slow_links_make_no_call_slow(#[case] effect: Effect) {
     let took = begun.elapsed();
     assert_eq!(given.ids.len(), 7);
     assert!(took < Duration::from_millis(2_900), "{took:?}");
+    // A GPU that does not say within a second how it is would be withdrawn, and stay so as long as its links are asked.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    rig.until("gpu 8").await;
 }
 
 /// Case 9.
@@ -297,5 +300,12 @@ async fn a_device_is_checked_again_when_it_is_given() {
         );
     }
     let (_, page) = rig.get("/metrics").await;
-    assert!(page.contains("lathe_device_plugin_call_duration_seconds_count{call=\"Allocate\",result=\"refused\"} 2"), "{page}");
+    for series in [
+        "{call=\"Allocate\",result=\"refused\"} 2",
+        // Asked by the kubelet when it registers a plugin.
+        "{call=\"GetDevicePluginOptions\",result=\"ok\"} 1",
+    ] {
+        let series = format!("lathe_device_plugin_call_duration_seconds_count{series}");
+        assert!(page.contains(&series), "{page}");
+    }
 }

@@ -83,6 +83,12 @@ pub trait Resource: Send + Sync + 'static {
         drop(ids);
         std::future::ready(Ok(()))
     }
+
+    /// Hears how long a call of the kubelet took, `Allocate` for one, and whether it was granted. The list of devices, which
+    /// lasts as long as the kubelet listens, is none of these.
+    fn answered(&self, call: &'static str, took: Duration, granted: bool) {
+        let _ = (call, took, granted);
+    }
 }
 
 /// Where a resource is served.

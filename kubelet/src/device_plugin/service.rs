@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt as _};
 use tokio::sync::watch;
@@ -61,6 +61,19 @@ impl<R: Resource> Service<R> {
     pub(super) fn streams(&self) -> watch::Receiver<usize> {
         self.streams.subscribe()
     }
+
+    /// Answers a call, and tells the resource how long that took.
+    async fn timed<T>(
+        &self,
+        call: &'static str,
+        answer: impl Future<Output = Result<T, Status>>,
+    ) -> Result<Response<T>, Status> {
+        let since = Instant::now();
+        let answer = answer.await;
+        self.resource
+            .answered(call, since.elapsed(), answer.is_ok());
+        answer.map(Response::new)
+    }
 }
 
 /// Waits for a resource's answer within the bound.
@@ -90,7 +103,8 @@ impl<R: Resource> DevicePlugin for Service<R> {
         &self,
         _: Request<wire::Empty>,
     ) -> Result<Response<wire::DevicePluginOptions>, Status> {
-        Ok(Response::new(self.options()))
+        let options = async { Ok(self.options()) };
+        self.timed("GetDevicePluginOptions", options).await
     }
 
     async fn list_and_watch(&self, _: Request<wire::Empty>) -> Result<Response<Lists>, Status> {
@@ -105,38 +119,49 @@ impl<R: Resource> DevicePlugin for Service<R> {
         &self,
         request: Request<wire::PreferredAllocationRequest>,
     ) -> Result<Response<wire::PreferredAllocationResponse>, Status> {
-        let mut container_responses = Vec::new();
-        for request in request.into_inner().container_requests {
-            let device_ids =
-                bounded("GetPreferredAllocation", self.resource.prefer(request)).await?;
-            container_responses.push(wire::ContainerPreferredAllocationResponse { device_ids });
-        }
-        Ok(Response::new(wire::PreferredAllocationResponse {
-            container_responses,
-        }))
+        const CALL: &str = "GetPreferredAllocation";
+        let answer = async {
+            let mut container_responses = Vec::new();
+            for request in request.into_inner().container_requests {
+                let device_ids = bounded(CALL, self.resource.prefer(request)).await?;
+                container_responses.push(wire::ContainerPreferredAllocationResponse { device_ids });
+            }
+            Ok(wire::PreferredAllocationResponse {
+                container_responses,
+            })
+        };
+        self.timed(CALL, answer).await
     }
 
     async fn allocate(
         &self,
         request: Request<wire::AllocateRequest>,
     ) -> Result<Response<wire::AllocateResponse>, Status> {
-        let mut container_responses = Vec::new();
-        for request in request.into_inner().container_requests {
-            let allocation = self.resource.allocate(request.device_ids);
-            container_responses.push(bounded("Allocate", allocation).await?);
-        }
-        Ok(Response::new(wire::AllocateResponse {
-            container_responses,
-        }))
+        const CALL: &str = "Allocate";
+        let answer = async {
+            let mut container_responses = Vec::new();
+            for request in request.into_inner().container_requests {
+                let allocation = self.resource.allocate(request.device_ids);
+                container_responses.push(bounded(CALL, allocation).await?);
+            }
+            Ok(wire::AllocateResponse {
+                container_responses,
+            })
+        };
+        self.timed(CALL, answer).await
     }
 
     async fn pre_start_container(
         &self,
         request: Request<wire::PreStartContainerRequest>,
     ) -> Result<Response<wire::PreStartContainerResponse>, Status> {
-        let work = self.resource.pre_start(request.into_inner().device_ids);
-        bounded("PreStartContainer", work).await?;
-        Ok(Response::new(wire::PreStartContainerResponse {}))
+        const CALL: &str = "PreStartContainer";
+        let answer = async {
+            let work = self.resource.pre_start(request.into_inner().device_ids);
+            bounded(CALL, work).await?;
+            Ok(wire::PreStartContainerResponse {})
+        };
+        self.timed(CALL, answer).await
     }
 }
 

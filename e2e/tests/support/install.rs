@@ -3,14 +3,14 @@
 use std::future::ready;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
-use kube::runtime::wait::await_condition;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watch_object;
 use serde_json::{Value, json};
 use sim_nvml::admin::SimulatedNode;
@@ -129,10 +129,11 @@ async fn with_values<F>(
             installed.print_state().await;
         }
         installed.uninstall().await;
-        installed.forget().await;
-        // The next node has GPUs of the same names: what these pods have, nobody else could get.
+        // The next node has GPUs of the same names: what these pods have, nobody else could get. And Lathe's own, which
+        // outlive their DaemonSets, still serve the kubelet and write to the node.
         let pods = Pods::new(&cluster.client, &installed.namespace);
         pods.delete_all().await;
+        installed.forget().await;
         if let Err(panic) = outcome {
             std::panic::resume_unwind(panic);
         }
@@ -164,6 +165,20 @@ pub(crate) fn repository() -> PathBuf {
 /// What the state label says.
 fn state_of(node: Option<&Node>) -> Option<String> {
     node?.metadata.labels.as_ref()?.get(STATE_LABEL).cloned()
+}
+
+/// Waits until the state label has this value.
+async fn reach(mut nodes: Pin<&mut impl Stream<Item = Option<Node>>>, wanted: &str) {
+    let mut last = None;
+    let reached = async {
+        while last.as_deref() != Some(wanted) {
+            let node = nodes.next().await.expect("a watch goes on");
+            last = state_of(node.as_ref());
+        }
+    };
+    if tokio::time::timeout(LIMIT, reached).await.is_err() {
+        panic!("the state label does not become {wanted}, it is {last:?}");
+    }
 }
 
 impl Installed {
@@ -266,22 +281,17 @@ impl Installed {
 
     /// Asks for a MIG layout and waits until the GPUs have it.
     pub(crate) async fn cut(&self, config: &str) {
+        self.ask_until(config, &["pending", "success"]).await;
+    }
+
+    /// Asks for a MIG layout and waits until the state label has had these values, one after the other.
+    pub(crate) async fn ask_until(&self, config: &str, states: &[&str]) {
         // Watched from before the request: what an earlier one came to is still there, and `pending` is over in no time.
-        let mut nodes =
-            pin!(watch_object(self.nodes(), &self.node_name).filter_map(|node| ready(node.ok())));
+        let mut nodes = pin!(self.watched());
         bounded("the Node", nodes.next()).await;
         self.ask_for(config).await;
-        for wanted in ["pending", "success"] {
-            let mut last = None;
-            let reached = async {
-                while last.as_deref() != Some(wanted) {
-                    let node = nodes.next().await.expect("a watch goes on");
-                    last = state_of(node.as_ref());
-                }
-            };
-            if tokio::time::timeout(LIMIT, reached).await.is_err() {
-                panic!("{config}: the state label does not become {wanted}, it is {last:?}");
-            }
+        for state in states {
+            reach(nodes.as_mut(), state).await;
         }
     }
 
@@ -298,7 +308,7 @@ impl Installed {
             .iter()
             .map(|(name, count)| (format!("nvidia.com/{name}"), count.to_string()))
             .collect();
-        let holds = move |node: Option<&Node>| {
+        let holds = |node: Option<&Node>| {
             let status = node.and_then(|node| node.status.as_ref());
             let allocatable = status.and_then(|status| status.allocatable.as_ref());
             owned.iter().all(|(name, count)| {
@@ -306,7 +316,9 @@ impl Installed {
                 found.map_or("0", |quantity| quantity.0.as_str()) == count
             })
         };
-        let reached = await_condition(self.nodes(), &self.node_name, holds);
+        let mut nodes = pin!(self.watched());
+        let reached =
+            async { while !holds(nodes.next().await.expect("a watch goes on").as_ref()) {} };
         if tokio::time::timeout(LIMIT, reached).await.is_err() {
             let node = self.nodes().get(&self.node_name).await.unwrap();
             let found = node.status.and_then(|status| status.allocatable);
@@ -316,16 +328,32 @@ impl Installed {
     }
 
     /// Waits until the state label has this value.
-    pub(crate) async fn state_is(&self, state: &'static str) {
-        let has = move |node: Option<&Node>| state_of(node).as_deref() == Some(state);
-        let reached = await_condition(self.nodes(), &self.node_name, has);
-        match tokio::time::timeout(LIMIT, reached).await {
-            Ok(outcome) => drop(outcome.unwrap()),
-            Err(_) => {
-                let node = self.nodes().get(&self.node_name).await.unwrap();
-                let last = state_of(Some(&node));
-                panic!("the state label does not become {state}, it is {last:?}");
+    pub(crate) async fn state_is(&self, state: &str) {
+        reach(pin!(self.watched()), state).await;
+    }
+
+    /// The node, now and each time it changes. A watch that fails begins again: the API server may just have started.
+    fn watched(&self) -> impl Stream<Item = Option<Node>> {
+        watch_object(self.nodes(), &self.node_name)
+            .default_backoff()
+            .filter_map(|node| ready(node.ok()))
+    }
+
+    /// Waits until an Event with this reason says `text`. Events are written beside the state label, not before it.
+    pub(crate) async fn an_event_says(&self, reason: &str, text: &str) {
+        let began = Instant::now();
+        loop {
+            let events = self.events().await;
+            let said = events
+                .iter()
+                .filter(|event| event.reason.as_deref() == Some(reason))
+                .filter_map(|event| event.note.as_deref())
+                .any(|note| note.contains(text));
+            if said {
+                return;
             }
+            assert!(began.elapsed() < LIMIT, "{events:?}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 

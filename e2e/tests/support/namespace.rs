@@ -3,11 +3,13 @@
 use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{Api, DeleteParams, PostParams};
+use kube::runtime::wait::await_condition;
 use serde_json::json;
 
 use super::cluster::Cluster;
+use super::pods::bounded;
 
 /// Runs `test` in a fresh namespace whose name begins with `prefix`.
 pub(crate) async fn within<F>(cluster: &Cluster, prefix: &str, test: impl FnOnce(String) -> F)
@@ -28,7 +30,16 @@ where
         .await
         .unwrap();
     let name = made.metadata.name.unwrap();
-    let outcome = AssertUnwindSafe(test(name.clone())).catch_unwind().await;
+    let outcome = AssertUnwindSafe(async {
+        // Pods are refused until a controller has made the account that they run under.
+        let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), &name);
+        let is_there = |account: Option<&ServiceAccount>| account.is_some();
+        let made = await_condition(accounts, "default", is_there);
+        bounded("the default account", made).await.unwrap();
+        test(name.clone()).await;
+    })
+    .catch_unwind()
+    .await;
     let removed = namespaces.delete(&name, &DeleteParams::default()).await;
     if let Err(panic) = outcome {
         std::panic::resume_unwind(panic);

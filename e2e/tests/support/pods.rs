@@ -144,13 +144,14 @@ impl Pods {
             .unwrap();
     }
 
-    /// Removes all these pods and waits until they are gone.
+    /// Removes all these pods and waits until the namespace has none, of whomever.
     pub(crate) async fn delete_all(&self) {
         let all = ListParams::default().labels(LABEL);
         let how = DeleteParams::default();
         self.0.delete_collection(&how, &all).await.unwrap();
         let gone = async {
-            while !self.0.list(&all).await.unwrap().items.is_empty() {
+            let whole = ListParams::default();
+            while !self.0.list(&whole).await.unwrap().items.is_empty() {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         };

@@ -185,6 +185,8 @@ async fn events_beyond_the_queue_are_dropped() {
     for number in 0..1000 {
         recording.say(&format!("number {number}"));
     }
+    // The end would cut off what takes longer than some seconds.
+    recording.until(|events| events.len() >= 64).await;
     recording.end().await;
     let events = recording.events().len();
     assert!(

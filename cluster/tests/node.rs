@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use cluster::node::{Change, Condition, Node, Observed};
-use common::{BOUND, NAME, client, node, requests, server, until, watched};
+use common::{BOUND, NAME, asked, client, node, requests, server, until, watched};
 use k8s_openapi::api::core::v1::Taint;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -467,6 +467,8 @@ async fn a_dropped_handle_stops_watching() {
     let clone = node.clone();
     drop((node, seen));
     assert!(clone.latest().state().is_some());
+    // The list and the watch.
+    asked(&server, 2).await;
     drop(clone);
     tokio::time::sleep(Duration::from_millis(50)).await;
     let before = requests(&server, "GET", "/api/v1/nodes");

@@ -293,7 +293,9 @@ async fn an_oversized_head_is_refused() {
 
 #[tokio::test]
 async fn shutdown_finishes_what_is_in_flight_and_closes_what_idles() {
-    let server = start(Limits::default()).await;
+    let mut limits = Limits::default();
+    limits.drain = BOUND;
+    let server = start(limits).await;
     let idle = TcpStream::connect(server.address).await.unwrap();
     let mut busy = TcpStream::connect(server.address).await.unwrap();
     busy.write_all(request("GET", "/slow").as_bytes())

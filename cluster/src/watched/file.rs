@@ -78,7 +78,7 @@ mod tests {
     use super::super::folder::SETTLE;
     use super::*;
 
-    const BOUND: Duration = Duration::from_secs(20);
+    const BOUND: Duration = Duration::from_secs(60);
 
     #[tokio::test]
     async fn a_rewritten_file_is_noticed_and_an_untouched_one_is_not() {

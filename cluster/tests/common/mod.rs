@@ -50,6 +50,18 @@ pub(crate) async fn watched(server: &Server) -> (Node, Receiver<Observed>, NodeS
     (node, seen, state)
 }
 
+/// Waits until the server was asked so many times: what a task sent before it ended may arrive after.
+#[allow(dead_code, reason = "not for events")]
+pub(crate) async fn asked(server: &Server, times: usize) {
+    let all = async {
+        while server.requests().len() < times {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let reached = timeout(BOUND, all).await;
+    assert!(reached.is_ok(), "{:?}", server.requests());
+}
+
 /// Requests with this method whose path contains `path`.
 pub(crate) fn requests(server: &Server, method: &str, path: &str) -> usize {
     server

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use cluster::named_config::{Choice, Fallback, Reason, Rules, Selection, Source, Trouble, follow};
 use cluster::node::Node;
-use common::{BOUND, NAME, client, node, requests, server, until, watched};
+use common::{BOUND, NAME, asked, client, node, requests, server, until, watched};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -428,7 +428,7 @@ async fn why_a_config_map_cannot_be_had_is_told() {
     let server = server().await;
     server.seed([config_map_with(json!({ "a": "1" }))]).unwrap();
     let forbidden = Fault::new(Action::Answer(403, None)).path(CONFIG_MAPS);
-    server.faults().add(forbidden.times(2));
+    server.faults().add(forbidden);
     let mut seen = start(&server, rules(Some("a")), &config_map()).await;
     let selection = trouble(
         &mut seen,
@@ -436,6 +436,7 @@ async fn why_a_config_map_cannot_be_had_is_told() {
     )
     .await;
     assert_eq!(selection.in_force, None);
+    server.faults().clear();
     in_force(&mut seen, "a", "1").await;
 }
 
@@ -484,6 +485,8 @@ async fn who_no_longer_listens_costs_nothing() {
     server.seed([config_map_with(json!({ "a": "1" }))]).unwrap();
     let mut seen = start(&server, rules(Some("a")), &config_map()).await;
     in_force(&mut seen, "a", "1").await;
+    // A list and a watch each of the node and of the ConfigMap.
+    asked(&server, 4).await;
     drop(seen);
     tokio::time::sleep(Duration::from_millis(100)).await;
     let before = server.requests().len();

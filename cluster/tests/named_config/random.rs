@@ -11,9 +11,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
 use sim_kubernetes::Server;
+use tokio::time::timeout;
 
 use crate::LABEL;
-use crate::common::{NAME, client, node, server, until};
+use crate::common::{BOUND, NAME, client, node, server, until};
 
 /// The configuration of nodes without the label.
 const DEFAULT: &str = "a";
@@ -168,11 +169,19 @@ async fn play(place: Place, begin: usize, steps: Vec<Step>) {
         model.take(step);
     }
     let mut seen = seen.unwrap();
-    until(&mut seen, |selection| model.agrees(selection)).await;
-    // That was no passing agreement.
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    let lasts = async {
+        loop {
+            until(&mut seen, |selection| model.agrees(selection)).await;
+            // An agreement passes where the label is known anew and the ConfigMap not yet, or the other way round.
+            let differs = seen.wait_for(|selection| !model.agrees(selection));
+            if timeout(Duration::from_millis(700), differs).await.is_err() {
+                return;
+            }
+        }
+    };
+    let agreed = timeout(BOUND, lasts).await;
     let last = seen.borrow().clone();
-    assert!(model.agrees(&last), "{steps:?}: {model:?} {last:?}");
+    assert!(agreed.is_ok(), "{steps:?}: {model:?} {last:?}");
 }
 
 proptest! {

@@ -11,8 +11,9 @@ use mig_manager::engine::OnFailure;
 use rig::{Rig, SLOW, Setup};
 use rstest::rstest;
 use serde_json::json;
-use sim_kubernetes::{Action, Fault};
+use sim_kubernetes::Action;
 use sim_nvml::admin::WorkloadSpec;
+use sim_nvml::model::{Effect, Fault};
 
 /// A process that lives until it is killed, and does not outlive its test.
 struct Sleeper(Child);
@@ -40,6 +41,7 @@ async fn a_label_becomes_a_layout() {
     rig.label("all-1g.10gb").await;
     rig.until_state("success").await;
     assert_eq!(rig.instances(), [7, 7]);
+    rig.until_said("MigConfigApplied", 1).await;
     rig.stop().await;
     assert_eq!(rig.states(), ["pending", "success"]);
     assert_eq!(
@@ -77,6 +79,7 @@ async fn an_unknown_name_fails_with_the_nearest_ones_and_touches_nothing() {
     let mut rig = Rig::start(Setup::default()).await;
     rig.label("all-1g.10g").await;
     rig.until_state("failed").await;
+    rig.until_said("MigConfigFailed", 1).await;
     rig.stop().await;
     assert_eq!(rig.states(), ["failed"]);
     assert_eq!(rig.mutations(), Vec::<String>::new());
@@ -109,6 +112,7 @@ async fn an_impossible_profile_fails_and_touches_nothing() {
     let mut rig = Rig::start(Setup::default().with_file(TOO_MUCH)).await;
     rig.label("too-much").await;
     rig.until_state("failed").await;
+    rig.until_said("MigConfigFailed", 1).await;
     rig.stop().await;
     assert_eq!(rig.states(), ["failed"]);
     assert_eq!(rig.mutations(), Vec::<String>::new());
@@ -212,12 +216,19 @@ async fn a_workload_that_cannot_be_watched_is_asked_after_again() {
 #[tokio::test]
 async fn labels_that_flip_during_a_change_count_as_the_last() {
     let mut rig = Rig::start(Setup::default().slowly()).await;
+    // However slow this test is: the first change lasts until the labels have flipped.
+    let held = Fault::new("nvmlDeviceSetMigMode", Effect::Hang);
+    let held = rig.node.inject(held).unwrap();
     rig.label("all-7g.80gb").await;
     rig.until_state("pending").await;
     rig.label("all-3g.40gb").await;
     rig.label("all-1g.10gb").await;
+    // Nothing shows that the controller has heard of it: it has until the calls let go, and the second that they then take.
+    rig.settle().await;
+    rig.node.clear(held).unwrap();
     rig.until(|rig| rig.instances() == [7, 7] && rig.state() == "success")
         .await;
+    rig.until_said("MigConfigApplied", 2).await;
     rig.stop().await;
     let events = rig.events();
     assert!(
@@ -269,7 +280,7 @@ async fn a_refused_state_label_is_written_later() {
     rig.stop().await;
     rig.label("all-1g.10gb").await;
     rig.server.faults().add(
-        Fault::new(Action::Answer(403, None))
+        sim_kubernetes::Fault::new(Action::Answer(403, None))
             .method("PATCH")
             .times(1),
     );
@@ -286,7 +297,7 @@ async fn a_state_label_that_is_never_written_stops_no_change() {
     rig.label("all-1g.10gb").await;
     rig.server
         .faults()
-        .add(Fault::new(Action::Answer(403, None)).method("PATCH"));
+        .add(sim_kubernetes::Fault::new(Action::Answer(403, None)).method("PATCH"));
     rig.restart().await;
     rig.until(|rig| rig.instances() == [7, 7]).await;
     assert_eq!(rig.state(), "");
@@ -384,6 +395,7 @@ async fn a_lost_gpu_is_named(
     rig.node.lose(0).unwrap();
     rig.label("all-1g.10gb").await;
     rig.until_state("failed").await;
+    rig.until_said("MigConfigFailed", 1).await;
     rig.stop().await;
     assert_eq!(rig.instances(), instances);
     assert_eq!(rig.states(), states);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -18,6 +18,7 @@ use sim_kubernetes::{Options, Server};
 use sim_nvml::admin::SimulatedNode;
 use sim_nvml::model::latency::{Class, Latency};
 use sim_nvml::presets::NodeSpec;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -105,14 +106,22 @@ pub(crate) struct Rig {
     folder: tempfile::TempDir,
     setup: Setup,
     running: Option<(CancellationToken, JoinHandle<()>)>,
+    /// The running controller's.
+    session: Weak<nvml::Session>,
     layout_changes: Arc<AtomicUsize>,
     states: Arc<Mutex<Vec<String>>>,
 }
 
-/// Writes down every value of the state label.
-async fn record(nodes: Api<Node>, states: Arc<Mutex<Vec<String>>>) {
+/// Writes down every value of the state label, from when it says that it listens.
+async fn record(nodes: Api<Node>, states: Arc<Mutex<Vec<String>>>, listening: oneshot::Sender<()>) {
     let mut events = std::pin::pin!(watcher(nodes, watcher::Config::default()));
+    let mut listening = Some(listening);
     while let Some(event) = events.next().await {
+        if matches!(event, Ok(watcher::Event::InitDone))
+            && let Some(listening) = listening.take()
+        {
+            listening.send(()).unwrap();
+        }
         let Ok(watcher::Event::InitApply(node) | watcher::Event::Apply(node)) = event else {
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
@@ -150,10 +159,15 @@ impl Rig {
             folder,
             setup,
             running: None,
+            session: Weak::new(),
             layout_changes: Arc::default(),
             states: Arc::default(),
         };
-        tokio::spawn(record(Api::all(rig.client().await), rig.states.clone()));
+        let (listening, listens) = oneshot::channel();
+        let nodes = Api::all(rig.client().await);
+        tokio::spawn(record(nodes, rig.states.clone(), listening));
+        // Else the first values may be over before the recorder's first look.
+        tokio::time::timeout(BOUND, listens).await.unwrap().unwrap();
         if let Some(content) = rig.setup.file.clone() {
             rig.write_file(&content);
         }
@@ -191,10 +205,12 @@ impl Rig {
             Duration::from_millis(50),
         )
         .unwrap();
+        let session = Arc::new(session);
+        self.session = Arc::downgrade(&session);
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(controller::run(
             config,
-            Arc::new(session),
+            session,
             self.client().await,
             shutdown.clone(),
         ));
@@ -242,9 +258,13 @@ impl Rig {
         std::fs::write(folder.join("journal"), format!("{head}\n")).unwrap();
     }
 
-    /// Unloads the driver once nothing uses it, and loads it again.
+    /// Unloads the driver once nothing uses it, and loads it again once the controller has seen it go: none can be loaded anew
+    /// under a library that is open, and the simulator only lets this test unload it because both are one process.
     pub(crate) async fn reload_driver(&self) {
+        let session = self.session.upgrade().expect("the controller runs");
+        let driver = session.driver().unwrap();
         self.until(|rig| rig.node.unload_driver().is_ok()).await;
+        self.until(|_| driver.is_gone()).await;
         self.node.load_driver().unwrap();
     }
 
@@ -280,6 +300,11 @@ impl Rig {
 
     pub(crate) async fn until_state(&self, state: &str) {
         self.until(|rig| rig.state() == state).await;
+    }
+
+    /// Events are written beside the state label, and may come after it.
+    pub(crate) async fn until_said(&self, reason: &str, times: u64) {
+        self.until(|rig| rig.count_of(reason) >= times).await;
     }
 
     /// Gives the controller time to do what it should not.

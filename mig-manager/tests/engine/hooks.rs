@@ -197,7 +197,8 @@ fn hook_that_does_not_end_is_killed_with_its_children() {
         "version: v1\nhooks:\n  apply-start:\n  - {{command: sh, args: [-c, 'echo started; sleep 600 & echo $! > {}; wait']}}\n",
         pid.display()
     ));
-    hooks.timeout = Duration::from_millis(500);
+    // Long enough that it has started its child by then on any machine.
+    hooks.timeout = Duration::from_secs(10);
     let error = hooks.run(Point::ApplyStart).unwrap_err();
     assert!(
         matches!(error.failure, HookFailure::Timeout { .. }),
@@ -217,11 +218,11 @@ fn hook_that_does_not_end_is_killed_with_its_children() {
 #[test]
 fn hook_that_leaves_a_child_behind_does_not_hold_the_apply_up() {
     let hooks = hooks(
-        "version: v1\nhooks:\n  apply-start:\n  - {command: sh, args: [-c, 'sleep 20 & echo left it']}\n",
+        "version: v1\nhooks:\n  apply-start:\n  - {command: sh, args: [-c, 'sleep 60 & echo left it']}\n",
     );
     let began = Instant::now();
     hooks.run(Point::ApplyStart).unwrap();
-    assert!(began.elapsed() < Duration::from_secs(20));
+    assert!(began.elapsed() < Duration::from_secs(60));
 }
 
 #[test]

@@ -104,8 +104,11 @@ impl Rig {
             .unwrap();
     }
 
+    /// At once, as the kubelet does it: a file that is emptied and then written could be seen between.
     fn write(&self, name: &str, text: &str) {
-        fs::write(self.config.source.join(name), text).unwrap();
+        let draft = self.config.source.join(format!(".{name}.new"));
+        fs::write(&draft, text).unwrap();
+        fs::rename(draft, self.config.source.join(name)).unwrap();
     }
 
     /// What the link's file says; `None` without a link.

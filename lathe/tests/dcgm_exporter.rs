@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -247,11 +248,23 @@ fn while_gpus_are_cut_anew_pages_stay_whole_and_the_log_quiet() {
     }
     let exporter = Exporter::start(command(folder.path()).args(["-c", "100"]));
     let driver = nvml::Driver::open(&nvml::Options::at(folder.path())).unwrap();
-    let layouts = [Some((19, 0, 7)), Some((9, 2, 2)), None];
+    let layouts = [
+        (Some((19, 0, 7)), vec!["1g.10gb"; 7]),
+        (Some((9, 2, 2)), vec!["3g.40gb"; 2]),
+        (None, vec![""]),
+    ];
+    let latest = Arc::new(Mutex::new(Vec::new()));
+    let shown = Arc::clone(&latest);
     let cutter = std::thread::spawn(move || {
-        for layout in layouts.into_iter().cycle().take(15) {
-            cut(&driver, layout);
+        for (layout, owners) in layouts.iter().cycle().take(15) {
+            cut(&driver, *layout);
             std::thread::sleep(Duration::from_millis(250));
+            // On a slow machine it takes longer until a page says so.
+            let begun = Instant::now();
+            while *shown.lock().unwrap() != *owners {
+                assert!(begun.elapsed() < PATIENCE, "never shown: {owners:?}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }
     });
     let mut seen = BTreeSet::new();
@@ -263,6 +276,7 @@ fn while_gpus_are_cut_anew_pages_stay_whole_and_the_log_quiet() {
         assert!(kinds.len() <= 1, "two layouts at once: {page}");
         assert_eq!(owners_of("DCGM_FI_DEV_FB_USED"), temperatures, "{page}");
         seen.extend(kinds.into_iter().cloned());
+        *latest.lock().unwrap() = temperatures;
     }
     cutter.join().unwrap();
     let wanted = ["", "1g.10gb", "3g.40gb"].map(str::to_owned);

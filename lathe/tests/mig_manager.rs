@@ -12,8 +12,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use sim_kubernetes::{Options, Server};
 use sim_nvml::admin::SimulatedNode;
-use sim_nvml::model::Personality;
-use sim_nvml::model::latency::{Class, Latency};
+use sim_nvml::model::{Effect, Fault, Personality};
 use sim_nvml::presets::NodeSpec;
 
 const NAME: &str = "gpu-node";
@@ -159,12 +158,12 @@ async fn it_cuts_and_ends_when_asked() {
 #[tokio::test]
 async fn killed_in_the_middle_it_is_finished_by_the_next() {
     let rig = Rig::new().await;
-    rig.node
-        .set_latency(Latency {
-            classes: [(Class::CreateInstance, 100_000)].into(),
-            ..Latency::default()
-        })
-        .unwrap();
+    // It goes no further, however late it is killed.
+    let middle = Fault {
+        after: 3,
+        ..Fault::new("nvmlDeviceCreateGpuInstanceWithPlacement", Effect::Hang)
+    };
+    rig.node.inject(middle).unwrap();
     let process = rig.start();
     rig.label("all-1g.10gb").await;
     rig.until(|rig| rig.instances().iter().any(|count| (1..7).contains(count)))
@@ -172,6 +171,7 @@ async fn killed_in_the_middle_it_is_finished_by_the_next() {
     drop(process);
     assert_eq!(rig.state(), "pending");
     assert_ne!(rig.instances(), [7, 7]);
+    rig.node.clear_all().unwrap();
     let mut process = rig.start();
     rig.until(|rig| rig.state() == "success").await;
     assert_eq!(rig.instances(), [7, 7]);
@@ -231,12 +231,10 @@ async fn without_a_cluster_it_says_so() {
 #[tokio::test]
 async fn an_api_server_that_is_away_is_named_once() {
     let rig = Rig::new().await;
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = closed.local_addr().unwrap();
-    drop(closed);
     let kubeconfig = rig.server.kubeconfig();
     let server = kubeconfig.split('"').nth(1).unwrap();
-    let away = kubeconfig.replace(server, &format!("http://{address}"));
+    // No port that the system gives to another test's server.
+    let away = kubeconfig.replace(server, "http://127.0.0.1:1");
     std::fs::write(rig.kubeconfig(), away).unwrap();
     let log = rig.folder.path().join("log");
     let child = Command::new(env!("CARGO_BIN_EXE_lathe"))

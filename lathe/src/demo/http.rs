@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-const BOUND: Duration = Duration::from_secs(10);
+const BOUND: Duration = Duration::from_secs(30);
 
 /// Largest page taken: forty times what 8 GPUs with 7 instances each make.
 const LARGEST: u64 = 16 << 20;
@@ -15,7 +15,7 @@ const LARGEST: u64 = 16 << 20;
 /// The body of `GET path`.
 ///
 /// # Errors
-/// No connection, no answer within 10 s, or a status other than 200.
+/// No connection, no answer within 30 s, or a status other than 200.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;

@@ -14,8 +14,8 @@ use crate::output::say;
 /// What a step may take at most, before the story gives up. The slowest is a mode change on eight GPUs (about 5 s).
 const STEP_BOUND: Duration = Duration::from_secs(120);
 
-/// How long metrics may lag behind labels: a few collection intervals.
-const METRICS_BOUND: Duration = Duration::from_secs(15);
+/// How long metrics may lag behind labels: a few collection intervals, which are long on a machine that is busy.
+const METRICS_BOUND: Duration = Duration::from_secs(60);
 const METRICS_PAUSE: Duration = Duration::from_millis(200);
 
 /// A GPU-level family that every entity of a page has.

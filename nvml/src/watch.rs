@@ -264,7 +264,11 @@ impl Watcher {
 
     /// Reports a failure, once.
     fn tell(&mut self, error: Error) {
-        let same = |told: &Error| told.code() == error.code() && told.call() == error.call();
+        let same = |told: &Error| {
+            // A GPU that is lost fails the next try at its first call.
+            let call = told.call() == error.call() || error.is_gpu_lost();
+            call && told.code() == error.code()
+        };
         if !self.told.as_ref().is_some_and(same) {
             let kind = if error.is_gpu_lost() {
                 EventKind::Lost(error.clone())

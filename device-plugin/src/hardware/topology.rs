@@ -34,14 +34,18 @@ impl Of {
 pub(super) struct Readings {
     of: Of,
     reading: bool,
+    /// Something changed while a reading went on, which may have missed it even if all is as before now.
+    outdated: bool,
 }
 
 impl Readings {
     /// Begins a reading when one is due.
     pub(super) fn update(&mut self, driver: &nvml::Driver, of: Of, messages: &Sender<Message>) {
-        if self.reading || of == self.of {
+        self.outdated |= of != self.of;
+        if self.reading || !self.outdated {
             return;
         }
+        self.outdated = false;
         self.of = of;
         // One GPU has no neighbours.
         if self.of.gpus.len() < 2 {

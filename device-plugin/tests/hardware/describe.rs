@@ -1,6 +1,6 @@
 //! What is known of a GPU that answers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use device_plugin::hardware::Driver;
 use rstest::rstest;
@@ -8,14 +8,19 @@ use sim_nvml::Code;
 use sim_nvml::model::Effect;
 use sim_nvml::presets::NodeSpec;
 
-use crate::{Rig, fault};
+use crate::{HANG, Rig, fault, shown};
 
 #[tokio::test]
 async fn the_first_inventory_is_complete() {
+    let started = Instant::now();
     let rig = Rig::preset("dgx-h100");
-    let first = rig
+    let mut first = rig
         .until("no driver", |i| *i.driver() != Driver::Unknown)
         .await;
+    // GPUs that take longer than two seconds to answer are not waited for.
+    if started.elapsed() >= Duration::from_secs(2) {
+        first = rig.until("not all", |i| i.gpus().len() == 8).await;
+    }
     assert_eq!(first.gpus().len(), 8);
     assert!(matches!(first.driver(), Driver::Present { version, .. } if version == "580.105.08"));
     let gpu = &first.gpus()[5];
@@ -106,9 +111,11 @@ async fn what_is_not_supported_is_left_out(#[case] symbol: &str) {
 async fn a_gpu_that_never_answers_is_unknown_and_holds_up_no_other() {
     let spec = NodeSpec::uniform("h100-sxm5-80gb", 3).unwrap();
     let rig = Rig::new(&spec, |sim| sim.lose(1).unwrap());
-    let inventory = rig.until_shown("whole whole").await;
-    let unknown: Vec<_> = inventory.unknown().map(|(index, _)| index).collect();
-    assert_eq!(unknown, [1]);
+    rig.until("not one unknown beside two", |inventory| {
+        let unknown = inventory.unknown().map(|(index, _)| index);
+        shown(inventory) == "whole whole" && unknown.eq([1])
+    })
+    .await;
     rig.sim.reset(1).unwrap();
     let inventory = rig.until_shown("whole whole whole").await;
     assert_eq!(inventory.unknown().count(), 0);
@@ -121,10 +128,10 @@ async fn a_gpu_that_hangs_at_the_start_holds_up_no_other() {
         sim.inject(fault("nvmlDeviceGetName", Some(1), Effect::Hang))
             .unwrap();
     });
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     let first = rig.until_shown("whole whole").await;
-    // Told in time, or at least before the hang is noticed, which takes five seconds.
-    let is_in_time = started.elapsed() < Duration::from_millis(4500);
+    // Told in time, or at least before the hang is noticed.
+    let is_in_time = started.elapsed() < HANG;
     assert!(is_in_time || first.unknown().count() == 0, "{first:#?}");
     rig.until("the hang is not noticed", |i| i.unknown().count() == 1)
         .await;

@@ -20,6 +20,7 @@ async fn until_score(rig: &Rig, a: usize, b: usize, wanted: u32) {
 #[tokio::test]
 async fn links_count_while_mig_does_not_hide_them() {
     let rig = Rig::preset("dgx-h100");
+    rig.watching(8).await;
     until_score(&rig, 0, 1, 1820).await;
     rig.as_another(0, |device| device.set_mig_mode(true));
     until_score(&rig, 0, 1, 20).await;
@@ -31,6 +32,11 @@ async fn links_count_while_mig_does_not_hide_them() {
 async fn a_lost_gpu_leaves_the_others_theirs() {
     let rig = Rig::preset("dgx-h100");
     rig.sim.lose(3).unwrap();
+    rig.until("the GPU is not missed", |inventory| {
+        let troubles = inventory.gpus().iter().filter(|g| g.trouble.is_some());
+        troubles.count() + inventory.unknown().count() == 1
+    })
+    .await;
     until_score(&rig, 0, 1, 1820).await;
     until_score(&rig, 2, 3, 0).await;
     rig.sim.reset(3).unwrap();
@@ -45,6 +51,7 @@ async fn slow_links_hold_up_nothing() {
         let slow = fault("nvmlDeviceGetNvLinkState", None, Effect::Delay(3_000_000));
         sim.inject(slow).unwrap();
     });
+    rig.watching(8).await;
     rig.until_shown("whole whole whole whole whole whole whole whole")
         .await;
     assert_eq!(rig.hardware.topology().score(&rig.uuid(0), &rig.uuid(1)), 0);

@@ -20,6 +20,9 @@ use sim_nvml::presets::NodeSpec;
 /// Longer than anything here takes, so that a test that would wait for ever fails.
 const BOUND: Duration = Duration::from_secs(60);
 
+/// How long a call may take. Long beside what happens meanwhile on a busy machine: what a hang must not hold up is seen before.
+const HANG: Duration = Duration::from_secs(15);
+
 struct Rig {
     sim: SimulatedNode,
     hardware: Hardware,
@@ -42,7 +45,7 @@ impl Rig {
         let sim = SimulatedNode::create(&folder.path().join("root"), spec).unwrap();
         prepare(&sim);
         let options = Options {
-            call_timeout: Duration::from_secs(5),
+            call_timeout: HANG,
             ..Options::at(sim.root())
         };
         let session = Session::new(&options).unwrap();

@@ -103,7 +103,8 @@ impl Follower {
             generation,
             was_complete: false,
             moved: false,
-            since: now,
+            // Opening may have taken seconds itself.
+            since: Instant::now(),
         });
         self.watch_events();
     }

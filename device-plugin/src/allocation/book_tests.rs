@@ -103,6 +103,9 @@ async fn another_kubelet_is_asked_anew() {
     node.pods
         .insert("train", "nvidia.com/mig-1g.10gb", &["MIG-0-0"]);
     drop(kubelet);
+    // Kept, so that the next one's file is another however soon it is made.
+    let socket = node.paths.pod_resources();
+    std::fs::rename(&socket, socket.with_extension("former")).unwrap();
     let _kubelet = node.kubelet();
     assert!(node.grant("gpu", "0 1", "GPU-0").await.is_err());
 }

@@ -202,7 +202,8 @@ impl One {
         let Some(readings) = readings else {
             return;
         };
-        let earlier = self.readings.replace(readings.clone());
+        let earlier = self.readings.take();
+        self.readings = Some(readings.clone().counting_on(earlier.as_ref()));
         let known = self.reset.take_if(|known| *known <= asked).is_some();
         // A GPU that still wants to be reset was not.
         let known = known && !readings.wants_reset();

@@ -96,6 +96,15 @@ impl Readings {
         })
     }
 
+    /// Counters that are not told, as in the middle of a reset, stay those that were told last: later ones are compared with them.
+    pub(super) fn counting_on(self, earlier: Option<&Self>) -> Self {
+        Self {
+            uncorrected: self.uncorrected.or(earlier.and_then(|e| e.uncorrected)),
+            energy_mj: self.energy_mj.or(earlier.and_then(|e| e.energy_mj)),
+            ..self
+        }
+    }
+
     /// Whether this trouble is there now; `None` when the readings do not say.
     pub(super) fn shows(&self, cause: Cause) -> Option<bool> {
         match cause {

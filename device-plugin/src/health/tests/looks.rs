@@ -172,6 +172,23 @@ fn what_only_a_replacement_ends() {
     }
 }
 
+/// Handles that were valid when the look began are not any more.
+#[test]
+fn a_reset_in_the_middle_of_a_look_is_seen_by_the_next() {
+    let mut bench = Bench::built_in();
+    bench.xid(A, 95);
+    let counted = |uncorrected, energy_mj| Readings {
+        uncorrected,
+        energy_mj,
+        ..well()
+    };
+    bench.at(30).look(A, counted(Some(1), Some(1_000_000)));
+    bench.at(60).look(A, counted(None, None));
+    assert!(!bench.is_healthy(A));
+    let after = counted(Some(0), Some(1_000_001));
+    assert_eq!(bench.at(90).look(A, after), ["-GPU-a: xid 95 x1"]);
+}
+
 /// What uses peer-to-peer access has ended; nobody has reset the GPU.
 #[test]
 fn a_recommendation_that_no_reset_ends_is_no_reset() {

@@ -85,8 +85,12 @@ impl<'a> Registering<'a> {
                     self.see(Observation::Streams(open));
                 }
                 () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {
-                    self.see(Observation::Asks);
-                    call = Some(self.register().boxed());
+                    // The watch may tell of another kubelet only after that one took the call: it would get a second one.
+                    self.see(Observation::Kubelet(identity(&self.kubelet)));
+                    if self.registrar.due().is_some() {
+                        self.see(Observation::Asks);
+                        call = Some(self.register().boxed());
+                    }
                 }
                 answer = async { match &mut call {
                     Some(call) => call.await,

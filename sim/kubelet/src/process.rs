@@ -12,7 +12,7 @@ use tonic::transport::{Channel, Endpoint};
 /// # Panics
 /// When it is over.
 pub async fn bounded<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), future)
+    tokio::time::timeout(Duration::from_secs(60), future)
         .await
         .expect("in time")
 }

@@ -8,6 +8,7 @@ use cluster::named_config;
 use configuration::document::DocumentError;
 use configuration::plugin::{Flags, Imex};
 
+use super::looks::LOOK_WAIT;
 use super::prepare::{Places, device_root};
 use super::settings::{Settings, SettingsError};
 use crate::allocation::LIST_WAIT;
@@ -39,6 +40,8 @@ pub struct Config {
     pub kubelet: kubelet::Paths,
     /// How long a call of the kubelet waits for its list of what containers hold; without one nobody is refused.
     pub list_wait: Duration,
+    /// How long a GPU may take to say how it is; then it is not waited for, and not offered until it does.
+    pub look_wait: Duration,
     /// Where CDI specs are written.
     pub cdi_folder: PathBuf,
     /// CDI hooks that must not be used; `all` is all.
@@ -66,6 +69,7 @@ impl Config {
             device_plugins: kubelet.device_plugins(),
             kubelet,
             list_wait: LIST_WAIT,
+            look_wait: LOOK_WAIT,
             cdi_folder: root.join("var/run/cdi"),
             disabled_hooks: Vec::new(),
             mps_root: PathBuf::from(crate::mps::paths::CONTAINER_ROOT),

@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 use super::work::on_thread;
 use crate::health::Readings;
 
-/// A GPU that does not say how it is within this time is not waited for, and not offered until it does.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a GPU may take to say how it is, if nothing else is said.
+pub(super) const LOOK_WAIT: Duration = Duration::from_secs(1);
 
 /// Longer than a driver call may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -29,6 +29,8 @@ pub(super) struct Answer {
 /// The questions that are not answered yet.
 pub(super) struct Looks {
     session: Arc<nvml::Session>,
+    /// A GPU that does not say how it is within this time is not waited for, and not offered until it does.
+    patience: Duration,
     /// When each GPU was asked.
     open: BTreeMap<String, Instant>,
     /// One per question at most, and one question per GPU.
@@ -39,9 +41,10 @@ pub(super) struct Looks {
 }
 
 impl Looks {
-    pub(super) fn new(session: Arc<nvml::Session>) -> Self {
+    pub(super) fn new(session: Arc<nvml::Session>, patience: Duration) -> Self {
         Self {
             session,
+            patience,
             open: BTreeMap::new(),
             answers: mpsc::unbounded_channel(),
         }
@@ -83,14 +86,14 @@ impl Looks {
 
     /// Whether no answer is worth waiting for.
     pub(super) fn is_settled(&self) -> bool {
-        let given_up = |asked: &Instant| asked.elapsed() >= PATIENCE;
+        let given_up = |asked: &Instant| asked.elapsed() >= self.patience;
         self.open.values().all(given_up)
     }
 
     /// When the next GPU is given up.
     pub(super) fn due(&self) -> Option<Instant> {
         let now = Instant::now();
-        let given_up = self.open.values().map(|asked| *asked + PATIENCE);
+        let given_up = self.open.values().map(|asked| *asked + self.patience);
         // One that is past was acted on already.
         given_up.filter(|when| *when > now).min()
     }

@@ -150,7 +150,7 @@ impl Service {
             Hardware::start(self.session.clone()).map_err(ServiceError::Hardware)?;
         let worker = Worker {
             server: Server::new(self.folder, self.shared.clone()),
-            looks: Looks::new(self.session),
+            looks: Looks::new(self.session, self.config.look_wait),
             shared: self.shared,
             readiness,
             reporter,

@@ -186,9 +186,12 @@ mod tests {
         for node in ["nvidia0", "nvidiactl", "nvidia-uvm"] {
             fs::write(devices.join(node), "").unwrap();
         }
-        let soon = preparer.prepared(wanted.clone()).await;
-        assert_eq!(soon, prepared, "not before the pause is over");
         let due = preparer.due().unwrap();
+        let soon = preparer.prepared(wanted.clone()).await;
+        // A busy machine may take as long as the pause.
+        if Instant::now() < due {
+            assert_eq!(soon, prepared, "not before the pause is over");
+        }
         tokio::time::sleep_until(due.into()).await;
         let prepared = preparer.prepared(wanted).await;
         assert_eq!(prepared.fault("GPU-0"), None);

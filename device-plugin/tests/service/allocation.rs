@@ -55,15 +55,15 @@ async fn distinct_refuses_what_cannot_be() {
     rig.kubelet().admit("b", "nvidia.com/gpu", 2).await.unwrap();
 }
 
-/// Case 5: 7 of 8 GPUs, and links that take three seconds each to ask, or never answer.
+/// Case 5: 7 of 8 GPUs, and links that take half a minute each to ask, or never answer.
 #[rstest]
-#[case::slow(Effect::Delay(3_000_000))]
+#[case::slow(Effect::Delay(30_000_000))]
 #[case::hanging(Effect::Hang)]
 #[tokio::test]
 async fn slow_links_make_no_call_slow(#[case] effect: Effect) {
-    let mut rig = Setup::spec(NodeSpec::preset("dgx-h100").unwrap())
-        .prepare()
-        .await;
+    let setup = Setup::spec(NodeSpec::preset("dgx-h100").unwrap());
+    let setup = setup.config(|config| config.look_wait = Duration::from_secs(1));
+    let mut rig = setup.prepare().await;
     for symbol in [
         "nvmlDeviceGetNvLink*",
         "nvmlDeviceGetTopology*",
@@ -80,7 +80,7 @@ async fn slow_links_make_no_call_slow(#[case] effect: Effect) {
     let given = rig.kubelet().admit("a", "nvidia.com/gpu", 7).await.unwrap();
     let took = begun.elapsed();
     assert_eq!(given.ids.len(), 7);
-    assert!(took < Duration::from_millis(2_900), "{took:?}");
+    assert!(took < Duration::from_secs(29), "{took:?}");
     // A GPU that does not say within a second how it is would be withdrawn, and stay so as long as its links are asked.
     tokio::time::sleep(Duration::from_secs(3)).await;
     rig.until("gpu 8").await;

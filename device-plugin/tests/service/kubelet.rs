@@ -69,14 +69,13 @@ async fn a_taken_socket_costs_one_resource() {
             .any(|event| event.contains("ResourceNotServed") && event.contains("nvidia.com/gpu"))
     })
     .await;
-    let (status, body) = rig.get("/readyz").await;
-    assert_eq!(status, 503);
-    assert!(body.contains("nvidia.com/gpu yet"), "{body}");
+    rig.until_get("/readyz", |status, body| {
+        status == 503 && body.contains("nvidia.com/gpu yet")
+    })
+    .await;
     drop(other);
     rig.until("gpu 1, mig-1g.10gb 7").await;
-    while rig.get("/readyz").await.0 != 200 {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    rig.until_get("/readyz", |status, _| status == 200).await;
 }
 
 #[tokio::test]

@@ -64,7 +64,8 @@ async fn a_layout_by_label(#[case] board: &str, #[case] balanced: &str) {
     // Events are written in their order: before that of real trouble, the change would have been told.
     rig.until("gpu 2, mig-1g.10gb 0, mig-2g.20gb 0, mig-3g.40gb 0")
         .await;
-    rig.listened_to().await;
+    // The MIG manager listens as well.
+    rig.listened_to_by(2).await;
     rig.node.xid(1, 48, None).unwrap();
     let of_health = || {
         let mut events = rig.events();

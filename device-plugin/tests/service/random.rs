@@ -15,13 +15,6 @@ const GPUS: usize = 3;
 const QUIET: Duration = Duration::from_secs(2);
 const BUSY: Duration = Duration::from_secs(58);
 
-/// How long a wait for events of a GPU that was reset goes on before it begins anew.
-const LISTENS: Duration = Duration::from_millis(1_200);
-
-/// A reset, or another life of the driver, is known by the memory errors and the energy that are counted anew from there on.
-/// Before one that matters, a look has to have seen what was counted before, and more of it than until the next look.
-const COUNTED: Duration = Duration::from_secs(3);
-
 /// What happens to the hardware, or is asked of the kubelet.
 #[derive(Clone, Debug)]
 enum Step {
@@ -101,9 +94,6 @@ fn lost(rig: &Rig, gpu: usize) -> bool {
 }
 
 async fn take(rig: &mut Rig, known: &mut Known, step: Step) {
-    if matches!(step, Step::Reset(_) | Step::Unload) && !known.faulty.is_empty() {
-        tokio::time::sleep(COUNTED).await;
-    }
     match step {
         Step::Lose(gpu) if known.loaded => rig.node.lose(gpu).unwrap(),
         // Refused while somebody has it open; then it stays as it was.
@@ -113,18 +103,24 @@ async fn take(rig: &mut Rig, known: &mut Known, step: Step) {
         Step::Fault(gpu) if known.loaded && !lost(rig, gpu) => {
             // An event that comes while nobody listens is lost: after the driver was loaded, or the GPU reset.
             settles(rig, known).await;
-            tokio::time::sleep(LISTENS).await;
+            rig.listened_to().await;
             rig.node.ecc(gpu, EccError::Dbe, 1).unwrap();
             known.faulty.insert(gpu);
+            settles(rig, known).await;
+            counted(rig, gpu).await;
         }
         Step::Cut(gpu, layout) if known.loaded && !lost(rig, gpu) => {
             rig.cut(&format!("{{devices: [{gpu}], {}}}", LAYOUTS[layout]))
                 .await;
         }
         Step::Unload if known.loaded => {
+            // The library is open, or it would be opened meanwhile and not notice.
+            driver_is(rig, true).await;
             known.loaded = rig.node.unload_driver().is_err();
         }
         Step::Load if !known.loaded => {
+            // No driver is loaded under a library that is open, and nobody would notice.
+            driver_is(rig, false).await;
             rig.node.load_driver().unwrap();
             known.loaded = true;
             known.faulty.clear();
@@ -154,6 +150,26 @@ async fn take(rig: &mut Rig, known: &mut Known, step: Step) {
         Step::Wait(millis) => tokio::time::sleep(Duration::from_millis(millis)).await,
         _ => {}
     }
+}
+
+/// Waits until the plugin has a driver, or has none.
+async fn driver_is(rig: &Rig, up: bool) {
+    let series = format!("lathe_device_plugin_driver_up {}\n", u8::from(up));
+    rig.until_get("/metrics", |_, page| page.contains(&series))
+        .await;
+}
+
+/// Waits until the plugin has seen the memory errors of a faulty GPU: a reset, or another life of the driver, is known by their
+/// being counted anew. What it sees it has taken in when it asks again.
+async fn counted(rig: &Rig, gpu: usize) {
+    let device = format!("gpu{gpu}");
+    rig.until_traced("its errors are counted", |calls| {
+        let asked = calls.iter().filter(|call| {
+            call.symbol == "nvmlDeviceGetTotalEccErrors" && call.args["device"] == *device
+        });
+        asked.count() >= 2
+    })
+    .await;
 }
 
 fn places(rig: &Rig, given: &Admitted) -> Vec<Place> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use device_plugin::service::{Cluster, Config, Service, ServiceError, Source};
 use mig_manager::config::Config as MigConfig;
@@ -13,6 +13,7 @@ use sim_kubelet::{DeviceManager, Devices, PodResources, Pods};
 use sim_kubernetes::Server;
 use sim_nvml::admin::SimulatedNode;
 use sim_nvml::presets::NodeSpec;
+use sim_nvml::trace::Entry;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -112,6 +113,7 @@ impl Setup {
         };
         let mut config = Config::new(node.root());
         config.list_wait = BOUND;
+        config.look_wait = BOUND;
         let file = folder.path().join("config.yaml");
         std::fs::write(&file, &self.file).unwrap();
         config.source = Source::File(file);
@@ -276,17 +278,32 @@ impl Rig {
         }
     }
 
-    /// Waits until the events of all GPUs are listened for: what comes before is not heard of.
+    /// Waits until the events of all GPUs that are not lost are listened for: what comes before is not heard of.
     pub(crate) async fn listened_to(&self) {
-        let gpus = self.node.state().unwrap().gpus.len();
-        self.node.set_trace(true).unwrap();
-        self.until_so("events are listened for", |rig| {
-            let calls = rig.node.trace().unwrap().into_iter();
-            let waits = calls.filter(|call| call.symbol.starts_with("nvmlEventSetWait"));
+        self.listened_to_by(1).await;
+    }
+
+    /// The same, where so many parts of this process listen, each for itself.
+    pub(crate) async fn listened_to_by(&self, parts: usize) {
+        let state = self.node.state().unwrap();
+        let gpus = state.gpus.iter().filter(|gpu| !gpu.is_lost()).count();
+        self.until_traced("events are listened for", |calls| {
+            let waits = calls.iter().filter(|call| {
+                let waited = [sim_nvml::Code::SUCCESS, sim_nvml::Code::TIMEOUT];
+                call.symbol.starts_with("nvmlEventSetWait")
+                    && waited.iter().any(|code| code.0 == call.result)
+            });
             let sets: BTreeSet<String> = waits.map(|call| call.args["set"].to_string()).collect();
-            sets.len() >= gpus
+            sets.len() >= gpus * parts
         })
         .await;
+    }
+
+    /// Waits until calls of the driver library, from now on, are so.
+    pub(crate) async fn until_traced(&self, what: &str, are: impl Fn(&[Entry]) -> bool) {
+        self.node.set_trace(true).unwrap();
+        self.until_so(what, |rig| are(&rig.node.trace().unwrap()))
+            .await;
         self.node.set_trace(false).unwrap();
         self.node.clear_trace().unwrap();
     }
@@ -363,6 +380,23 @@ impl Rig {
             .patch(NODE, &Default::default(), &patch)
             .await
             .unwrap();
+    }
+
+    /// Waits until a GET on the plugin's own server answers so; how it does.
+    pub(crate) async fn until_get(
+        &self,
+        path: &str,
+        is: impl Fn(u16, &str) -> bool,
+    ) -> (u16, String) {
+        let begun = Instant::now();
+        loop {
+            let (status, body) = self.get(path).await;
+            if is(status, &body) {
+                return (status, body);
+            }
+            assert!(begun.elapsed() < BOUND, "{path} says {status}: {body}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// GET on the plugin's own server: status and body.

@@ -17,6 +17,9 @@ use super::protocol;
 /// The pause between two questions to a daemon that is starting.
 const STARTING: Duration = Duration::from_millis(50);
 
+/// How long the last words of a daemon that ended are waited for: its servers may have its standard error open still.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
 /// Bytes of a daemon's standard error that are read as one line; of more, several are made.
 const MAX_LINE: u64 = 4 << 10;
 
@@ -88,6 +91,9 @@ impl Running {
             Ok(status) => status.to_string(),
             Err(error) => error.to_string(),
         };
+        // They were written before it ended, and may not have been read yet.
+        let read = async { while self.last_words.changed().await.is_ok() {} };
+        let _ = timeout(LAST_WORDS, read).await;
         let words = self.last_words.borrow();
         let colon = if words.is_empty() { "" } else { ": " };
         format!("its daemon ended ({how}){colon}{}", *words)

@@ -73,7 +73,7 @@ async fn a_killed_daemon_comes_back_and_its_neighbour_does_not_notice() {
 
 #[tokio::test]
 async fn a_daemon_that_hangs_is_withdrawn_and_replaced() {
-    let mut rig = Rig::new();
+    let mut rig = Rig::impatient();
     rig.apply(&[("gpu", daemon(&[(0, 2)]))]);
     rig.until_ready().await;
     rig.put("gpu", "hang", "");
@@ -252,7 +252,7 @@ async fn one_root_has_one_supervisor() {
 
 #[tokio::test]
 async fn a_daemon_that_does_not_answer_can_be_ended() {
-    let mut rig = Rig::new();
+    let mut rig = Rig::impatient();
     rig.apply(&[("gpu", daemon(&[(0, 2)]))]);
     rig.until_ready().await;
     rig.put("gpu", "hang", "");

@@ -30,6 +30,8 @@ pub(crate) fn daemon(gpus: &[(u32, u32)]) -> Wanted {
 pub(crate) struct Node {
     pub(crate) sim: SimulatedNode,
     root: Root,
+    /// How long the program may take to answer.
+    answer: Duration,
     folder: tempfile::TempDir,
 }
 
@@ -47,13 +49,17 @@ impl Deref for Rig {
     }
 }
 
-fn pace() -> Pace {
+/// Longer than a program takes on a busy machine: a command that was given up would be given, and written down, once more.
+const PATIENT: Duration = Duration::from_secs(20);
+/// Where it hangs on purpose.
+const IMPATIENT: Duration = Duration::from_secs(2);
+
+fn pace(answer: Duration) -> Pace {
     Pace {
         probe: Duration::from_millis(100),
         probe_again: Duration::from_millis(50),
         pauses: (Duration::from_millis(50), Duration::from_millis(200)),
-        // What hangs on purpose is not waited for long; what does not has time on a busy machine.
-        answer: Duration::from_secs(2),
+        answer,
         start: Duration::from_secs(30),
         end: Duration::from_secs(2),
     }
@@ -66,6 +72,7 @@ impl Node {
         let node = Self {
             sim: SimulatedNode::create(&folder.path().join("node"), &spec).unwrap(),
             root: Root::new(folder.path().join("mps")),
+            answer: PATIENT,
             folder,
         };
         let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mps/nvidia-cuda-mps-control");
@@ -83,7 +90,7 @@ impl Node {
         Place {
             node_root: self.sim.root().to_owned(),
             root: self.root.clone(),
-            pace: pace(),
+            pace: pace(self.answer),
         }
     }
 
@@ -200,7 +207,18 @@ impl Node {
 
 impl Rig {
     pub(crate) fn new() -> Self {
-        let node = Node::new();
+        Self::on(Node::new())
+    }
+
+    /// One that does not wait long for a program that hangs.
+    pub(crate) fn impatient() -> Self {
+        Self::on(Node {
+            answer: IMPATIENT,
+            ..Node::new()
+        })
+    }
+
+    fn on(node: Node) -> Self {
         Self {
             supervisor: node.supervisor().unwrap(),
             node,

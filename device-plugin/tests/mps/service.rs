@@ -1,5 +1,6 @@
 //! Daemons that follow configuration, hardware and the Node, as `lathe mps-daemon` runs them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cluster::node::Node as ClusterNode;
@@ -188,6 +189,17 @@ async fn a_gpu_that_goes_into_mig_mode_is_left_out() {
     running
         .until("both", |node| node.served("gpu") == "{0}*4 {1}*4")
         .await;
+    // An event tells of the change, and one that nobody listens for is lost.
+    running.node.sim.set_trace(true).unwrap();
+    running
+        .until("events are listened for", |node| {
+            let calls = node.sim.trace().unwrap().into_iter();
+            let waits = calls.filter(|call| call.symbol.starts_with("nvmlEventSetWait"));
+            let sets: BTreeSet<String> = waits.map(|call| call.args["set"].to_string()).collect();
+            sets.len() >= 2
+        })
+        .await;
+    running.node.sim.set_trace(false).unwrap();
     let session = running.node.session();
     let change = tokio::task::spawn_blocking(move || {
         let gpu = session.driver()?.gpu(1);
@@ -261,7 +273,8 @@ async fn gpus_are_not_let_go_for_ever() {
     let simulated = Node::new();
     let cluster = Cluster::start(&simulated).await;
     let node = Some(cluster.node.clone());
-    let pause = Duration::from_secs(2);
+    // Long enough that a busy machine ends the daemon before.
+    let pause = Duration::from_secs(10);
     let running = Running::start_with(simulated, FOUR, node, pause).await;
     running
         .until("served", |node| node.served("gpu") != "nothing")

@@ -256,7 +256,7 @@ fn hanging_call_fails_its_gpu_within_its_bound() {
         .unwrap();
     let options = nvml::Options {
         // Longer than a change that does not hang takes on a busy machine.
-        write_timeout: Duration::from_secs(5),
+        write_timeout: Duration::from_secs(10),
         ..nvml::Options::at(node.sim.root())
     };
     let engine = Engine::new(nvml::Driver::open(&options).unwrap(), node.options());

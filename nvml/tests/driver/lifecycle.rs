@@ -7,7 +7,8 @@ use sim_nvml::model::{Effect, Fault};
 
 use crate::{Node, eventually};
 
-const SHORT: Duration = Duration::from_secs(3);
+/// Still long enough for a call that does not hang, on a machine that is busy.
+const SHORT: Duration = Duration::from_secs(10);
 
 fn hang(node: &Node, symbol: &str, gpu: Option<usize>) -> u64 {
     let fault = Fault {

@@ -61,7 +61,7 @@ impl Node {
 
 /// Waits until something holds; a test that waits this long has failed.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..1000 {
+    for _ in 0..3000 {
         if holds() {
             return;
         }

@@ -60,7 +60,7 @@ fn a_lost_gpu_costs_its_own_pairs() {
 fn a_gpu_that_hangs_costs_its_own_pairs() {
     let node = Node::preset("dgx-h100");
     let driver = Driver::open(&Options {
-        call_timeout: Duration::from_secs(3),
+        call_timeout: Duration::from_secs(10),
         ..node.options()
     })
     .unwrap();

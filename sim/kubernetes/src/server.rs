@@ -26,6 +26,8 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(2);
 /// Between tries to get the port back after an absence, and how many there are.
 const REBIND_PAUSE: Duration = Duration::from_millis(50);
 const REBIND_TRIES: u32 = 100;
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
 
 /// How a server is set up. The default suits tests.
 #[derive(Debug, Clone)]
@@ -264,16 +266,29 @@ async fn accept(api: Arc<Api>, listener: TcpListener, address: SocketAddr) {
                 }
             }
             Some(time) => {
+                // Bound and not listening, it refuses connections and keeps the port from whoever asks for a free one.
+                let held = hold(address);
                 // A server that went away breaks what was running.
                 connections.shutdown().await;
                 tokio::select! {
                     () = api.stop.cancelled() => {}
                     () = tokio::time::sleep(time) => {}
                 }
-                listener = rebind(address, &api.stop).await;
+                listener = match held.and_then(|socket| socket.listen(BACKLOG)) {
+                    Ok(listener) => Some(listener),
+                    Err(_) => rebind(address, &api.stop).await,
+                };
             }
         }
     }
+}
+
+/// Takes a port without listening on it.
+fn hold(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 /// Gets the same port again.
@@ -282,11 +297,7 @@ async fn rebind(address: SocketAddr, stop: &CancellationToken) -> Option<TcpList
         if stop.is_cancelled() {
             return None;
         }
-        let bound = TcpSocket::new_v4().and_then(|socket| {
-            socket.set_reuseaddr(true)?;
-            socket.bind(address)?;
-            socket.listen(1024)
-        });
+        let bound = hold(address).and_then(|socket| socket.listen(BACKLOG));
         match bound {
             Ok(listener) => return Some(listener),
             Err(error) => tracing::debug!(%error, "the port is not free yet"),

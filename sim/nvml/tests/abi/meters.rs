@@ -41,6 +41,12 @@ fn run(driver: &Driver, instance: Option<(u32, u32)>, load: Load) {
             ..WorkloadSpec::default()
         })
         .unwrap();
+    settled(driver);
+}
+
+/// Meters stand still after a change, for up to 20 s where the writer was held up.
+fn settled(driver: &Driver) {
+    driver.node.step(Duration::from_secs(30)).unwrap();
 }
 
 #[test]
@@ -95,10 +101,9 @@ fn energy_is_power_over_time() {
         joules + 50 >= expected && joules <= expected * 11 / 10,
         "{joules} J at {watts} W"
     );
-    assert_eq!(
-        field(&driver, gpu, 83, 0).unwrap() / 100_000,
-        get!(driver, nvmlDeviceGetTotalEnergyConsumption(gpu)).unwrap() / 100_000
-    );
+    let total = || get!(driver, nvmlDeviceGetTotalEnergyConsumption(gpu)).unwrap();
+    let (before, told, after) = (total(), field(&driver, gpu, 83, 0).unwrap(), total());
+    assert!((before..=after).contains(&told), "{before} {told} {after}");
 }
 
 #[test]
@@ -131,12 +136,14 @@ fn a_throttled_gpu_says_why_and_slows_down() {
         Ok(reasons)
     );
     assert!(get!(driver, nvmlDeviceGetClockInfo(gpu, 0)).unwrap() < 1980);
+    let held = || {
+        let status = get!(driver, nvmlDeviceGetViolationStatus(gpu, 1)).unwrap();
+        Duration::from_nanos(status.violationTime)
+    };
+    settled(&driver);
+    let before = held();
     driver.node.step(Duration::from_secs(5)).unwrap();
-    let held = get!(driver, nvmlDeviceGetViolationStatus(gpu, 1)).unwrap();
-    assert!(
-        held.violationTime >= 4_900_000_000,
-        "five seconds in nanoseconds, less the time of the change"
-    );
+    assert!(held() - before >= Duration::from_secs(5));
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Daemons that follow configuration, hardware and the Node, as `lathe mps-daemon` runs them.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cluster::node::Node as ClusterNode;
@@ -193,10 +192,7 @@ async fn a_gpu_that_goes_into_mig_mode_is_left_out() {
     running.node.sim.set_trace(true).unwrap();
     running
         .until("events are listened for", |node| {
-            let calls = node.sim.trace().unwrap().into_iter();
-            let waits = calls.filter(|call| call.symbol.starts_with("nvmlEventSetWait"));
-            let sets: BTreeSet<String> = waits.map(|call| call.args["set"].to_string()).collect();
-            sets.len() >= 2
+            node.sim.sets_waited_on().unwrap() >= 2
         })
         .await;
     running.node.sim.set_trace(false).unwrap();

@@ -163,8 +163,8 @@ async fn driver_is(rig: &Rig, up: bool) {
 /// being counted anew. What it sees it has taken in when it asks again.
 async fn counted(rig: &Rig, gpu: usize) {
     let device = format!("gpu{gpu}");
-    rig.until_traced("its errors are counted", |calls| {
-        let asked = calls.iter().filter(|call| {
+    rig.until_traced("its errors are counted", |node| {
+        let asked = node.trace().unwrap().into_iter().filter(|call| {
             call.symbol == "nvmlDeviceGetTotalEccErrors" && call.args["device"] == *device
         });
         asked.count() >= 2

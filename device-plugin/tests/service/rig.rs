@@ -13,7 +13,6 @@ use sim_kubelet::{DeviceManager, Devices, PodResources, Pods};
 use sim_kubernetes::Server;
 use sim_nvml::admin::SimulatedNode;
 use sim_nvml::presets::NodeSpec;
-use sim_nvml::trace::Entry;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -287,23 +286,16 @@ impl Rig {
     pub(crate) async fn listened_to_by(&self, parts: usize) {
         let state = self.node.state().unwrap();
         let gpus = state.gpus.iter().filter(|gpu| !gpu.is_lost()).count();
-        self.until_traced("events are listened for", |calls| {
-            let waits = calls.iter().filter(|call| {
-                let waited = [sim_nvml::Code::SUCCESS, sim_nvml::Code::TIMEOUT];
-                call.symbol.starts_with("nvmlEventSetWait")
-                    && waited.iter().any(|code| code.0 == call.result)
-            });
-            let sets: BTreeSet<String> = waits.map(|call| call.args["set"].to_string()).collect();
-            sets.len() >= gpus * parts
+        self.until_traced("events are listened for", |node| {
+            node.sets_waited_on().unwrap() >= gpus * parts
         })
         .await;
     }
 
     /// Waits until calls of the driver library, from now on, are so.
-    pub(crate) async fn until_traced(&self, what: &str, are: impl Fn(&[Entry]) -> bool) {
+    pub(crate) async fn until_traced(&self, what: &str, are: impl Fn(&SimulatedNode) -> bool) {
         self.node.set_trace(true).unwrap();
-        self.until_so(what, |rig| are(&rig.node.trace().unwrap()))
-            .await;
+        self.until_so(what, |rig| are(&rig.node)).await;
         self.node.set_trace(false).unwrap();
         self.node.clear_trace().unwrap();
     }

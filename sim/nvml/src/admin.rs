@@ -9,6 +9,7 @@ mod faults;
 mod workloads;
 
 use std::{
+    collections::BTreeSet,
     env, fs, io,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
@@ -291,6 +292,20 @@ impl SimulatedNode {
     /// The calls traced so far.
     pub fn trace(&self) -> Result<Vec<trace::Entry>, Error> {
         Ok(trace::read(self.store.folder())?)
+    }
+
+    /// How many event sets were waited on, with an event or without, among the traced calls: an event that comes before anybody
+    /// listens is heard by nobody. Waits are queries, traced only while [`set_trace`](Self::set_trace) asks for them.
+    pub fn sets_waited_on(&self) -> Result<usize, Error> {
+        let waited = [Code::SUCCESS, Code::TIMEOUT].map(|code| code.0);
+        let calls = self.trace()?.into_iter();
+        let waits = calls.filter(|call| {
+            call.symbol.starts_with("nvmlEventSetWait") && waited.contains(&call.result)
+        });
+        let sets: BTreeSet<String> = waits
+            .filter_map(|call| Some(call.args.get("set")?.to_string()))
+            .collect();
+        Ok(sets.len())
     }
 
     /// Forgets the traced calls.
